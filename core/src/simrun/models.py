@@ -1,0 +1,129 @@
+"""Finds and calls the function that builds a model: ``file.py:function`` or ``module:function``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from simrun.errors import ConfigError, SimulationError
+
+
+def load_function(reference: str, base: Path) -> Callable[..., Any]:
+    """Import the function that a config's ``model`` names.
+
+    Parameters
+    ----------
+    reference : str
+        ``FILE.py:FUNCTION``, the file relative to ``base``, or ``MODULE:FUNCTION``.
+    base : pathlib.Path
+        Also put in front of ``sys.path``, so that the model file can import its neighbours.
+
+    Raises
+    ------
+    ConfigError
+        Malformed reference, no such file, module or function, or not callable.
+    SimulationError
+        The module raised while it was imported.
+    """
+    place, separator, name = reference.rpartition(":")
+    if not separator or not place or not name.isidentifier():
+        raise ConfigError(
+            f"model: {reference!r} names no function",
+            "write FILE.py:FUNCTION or MODULE:FUNCTION, for example network.py:build",
+        )
+    module = _load_file(base / place, base) if place.endswith(".py") else _load_module(place, base)
+    if not hasattr(module, name):
+        functions = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
+        near = get_close_matches(name, functions, 1)
+        hint = f"did you mean {near[0]}?" if near else f"it defines: {', '.join(functions) or 'none'}"
+        raise ConfigError(f"model: {place} has no function {name!r}", hint)
+    function = getattr(module, name)
+    if not callable(function):
+        raise ConfigError(
+            f"model: {reference} is a {type(function).__name__}, not a function",
+            "name a function that builds and returns the model",
+        )
+    return function  # type: ignore[no-any-return]
+
+
+def call_model(reference: str, base: Path, arguments: Mapping[str, Any]) -> Any:
+    """Call the model's function with the config's ``model_args`` and return what it returns.
+
+    Raises
+    ------
+    ConfigError
+        As `load_function`, or the arguments don't fit the function's signature.
+    SimulationError
+        The function raised, or returned None.
+    """
+    function = load_function(reference, base)
+    try:
+        inspect.signature(function).bind(**arguments)
+    except TypeError as error:
+        raise ConfigError(
+            f"model_args: {error}",
+            f"{reference} takes {inspect.signature(function)}",
+        ) from None
+    try:
+        model = function(**arguments)
+    except Exception as error:
+        raise SimulationError(_blame(reference, error)) from error
+    if model is None:
+        raise SimulationError(f"model: {reference} returned None", "end it with `return network`")
+    return model
+
+
+def _load_file(path: Path, base: Path) -> Any:
+    if not path.is_file():
+        near = get_close_matches(path.name, [p.name for p in path.parent.glob("*.py")], 1)
+        hint = f"did you mean {near[0]}?" if near else f"paths start from {base}"
+        raise ConfigError(f"model: no file {path}", hint)
+    _prepend(base)
+    # a name that can't clash with an installed package, the same in every process
+    name = f"simrun_model_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # pickling a model's classes needs it
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise ConfigError(f"model: {path}, line {error.lineno}: {error.msg}", "mend the file") from None
+    except (Exception, SystemExit) as error:
+        raise SimulationError(_blame(str(path), error)) from error
+    return module
+
+
+def _load_module(name: str, base: Path) -> Any:
+    _prepend(base)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise ConfigError(
+                f"model: no module named {name!r}", "for a file write FILE.py:FUNCTION"
+            ) from None
+        raise SimulationError(_blame(name, error)) from error
+    except (Exception, SystemExit) as error:
+        raise SimulationError(_blame(name, error)) from error
+
+
+def _prepend(base: Path) -> None:
+    if str(base) not in sys.path:
+        sys.path.insert(0, str(base))
+
+
+def _blame(reference: str, error: BaseException) -> str:
+    """One line that says what the model's code raised, and where in that code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = Path(__file__).parent
+    theirs = [f for f in frames if ours not in Path(f.filename).parents and "importlib" not in f.filename]
+    at = f" (at {theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+    return f"model: {reference} raised {type(error).__name__}: {error}{at}"
