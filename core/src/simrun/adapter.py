@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from simrun.records import Chunk, MemoryEstimate, MemoryFailure, ProbeBlock, ProbeSpec, Reduce
@@ -114,6 +115,18 @@ class Simulation(ABC):
     @abstractmethod
     def restore(self, snapshot: object) -> None:
         """Go back to a snapshot, exactly."""
+
+    def save_state(self) -> Mapping[str, np.ndarray[Any, Any]] | None:
+        """The present state for another process, as named arrays; None: it can't be saved.
+
+        Python objects may be pickled into arrays of uint8. `notes` should name what stands
+        in the way of saving before the run starts.
+        """
+        return None
+
+    def load_state(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Take up a state that `save_state` returned for the same config, maybe elsewhere."""
+        raise NotImplementedError
 
     def memory_failure(self, error: BaseException) -> MemoryFailure | None:
         """Recognise an out-of-memory error, by type first and by message second.

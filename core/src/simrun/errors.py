@@ -61,7 +61,7 @@ class ResumableError(SimrunError):
     exit_code = EXIT_RESUMABLE
 
 
-class BudgetError(ResumableError):
+class BudgetError(ConfigError):
     """The plan doesn't fit the memory budget or the disk; nothing was started."""
 
 

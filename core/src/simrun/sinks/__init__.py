@@ -1,0 +1,1 @@
+"""Storage that the core brings along."""

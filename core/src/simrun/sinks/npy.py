@@ -1,0 +1,186 @@
+"""The default sink: one ``.npy`` file per probe, memory-mappable while it grows.
+
+A file's header names the committed samples only: data first, then the header is rewritten in
+place (numpy pads it for that), so that a reader never sees a sample that isn't there. Beside
+them ``probes.json`` names shapes, types, dt and sampling periods.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from simrun.durability import sync_directory, sync_file, write_atomic
+from simrun.errors import ConfigError, SinkError
+from simrun.records import ProbeBlock, ProbeSpec
+from simrun.sink import Reader, Sink, SinkRequest
+
+
+class NpySink(Sink):
+    """Writes each probe to ``NAME.npy``.
+
+    The record of a commit holds for each probe the number of samples and the CRC-32 of their
+    bytes, which goes on from commit to commit.
+    """
+
+    def __init__(self, request: SinkRequest) -> None:
+        if request.options:
+            raise ConfigError(
+                f"output: the npy sink has no option {sorted(request.options)[0]!r}",
+                "remove it, or choose another output.sink",
+            )
+        self._durable = request.durable
+        committed = request.committed or {}
+        self._columns = [
+            _Column(request.directory, probe, committed.get(probe.name)) for probe in request.probes
+        ]
+        description = json.dumps(describe(request.probes, request.dt), indent=1)
+        write_atomic(request.directory / "probes.json", description.encode(), self._durable)
+        if self._durable:
+            sync_directory(request.directory)
+
+    def append(self, block: ProbeBlock) -> None:
+        for column in self._columns:
+            column.append(block.samples[column.name])
+
+    def commit(self) -> Mapping[str, Any]:
+        return {column.name: column.commit(self._durable) for column in self._columns}
+
+    def close(self) -> None:
+        for column in self._columns:
+            column.close()
+
+
+class NpyReader(Reader):
+    """Memory maps of the committed samples."""
+
+    def __init__(self, request: SinkRequest) -> None:
+        self._directory = request.directory
+        self._committed = request.committed or {}
+        self._probes = {probe.name: probe for probe in request.probes}
+
+    def array(self, name: str) -> np.ndarray[Any, Any]:
+        probe, samples = self._probes[name], self._committed[name]["samples"]
+        path = _path(self._directory, probe)
+        shape = (samples, *probe.shape)
+        if 0 in shape:
+            return np.empty(shape, probe.dtype)
+        offset = len(_header(probe, samples))
+        needed = offset + samples * probe.sample_bytes
+        if not path.exists() or path.stat().st_size < needed:
+            raise SinkError(f"{path}: shorter than the manifest says ({needed} bytes)")
+        return np.memmap(path, probe.dtype, "r", offset, shape)
+
+    def verify(self) -> list[str]:
+        """Problems of the committed files: read whole and compared with the checksums."""
+        problems = []
+        for name, record in self._committed.items():
+            try:
+                data = self.array(name)
+            except SinkError as error:
+                problems.append(str(error))
+                continue
+            checksum, rows = 0, max((16 << 20) // max(self._probes[name].sample_bytes, 1), 1)
+            for start in range(0, len(data), rows):
+                checksum = zlib.crc32(_bytes(data[start : start + rows]), checksum)
+            if checksum != record["crc32"]:
+                problems.append(f"{_path(self._directory, self._probes[name])}: checksum differs")
+        return problems
+
+
+class _Column:
+    """One growing ``.npy`` file."""
+
+    def __init__(
+        self, directory: Path, probe: ProbeSpec, committed: Mapping[str, int] | None
+    ) -> None:
+        self.name = probe.name
+        self._probe = probe
+        path = _path(directory, probe)
+        self._samples = committed["samples"] if committed else 0
+        self._checksum = committed["crc32"] if committed else 0
+        header = _header(probe, self._samples)
+        # unbuffered: a block is one large write
+        self._file: BinaryIO = path.open("r+b" if committed else "w+b", buffering=0)
+        end = len(header) + self._samples * probe.sample_bytes
+        if committed and os.fstat(self._file.fileno()).st_size < end:
+            raise SinkError(
+                f"{path}: {end - os.fstat(self._file.fileno()).st_size} committed bytes are missing",
+                "restore the file from a backup, or start anew with another output.path",
+            )
+        self._file.truncate(end)
+        self._write(header, 0)
+        self._file.seek(end)
+
+    def append(self, samples: np.ndarray[Any, Any]) -> None:
+        data = _bytes(samples)
+        self._checksum = zlib.crc32(data, self._checksum)
+        self._samples += len(samples)
+        while data:
+            data = data[self._file.write(data) :]
+
+    def commit(self, durable: bool) -> dict[str, int]:
+        if durable:
+            sync_file(self._file.fileno())
+        self._write(_header(self._probe, self._samples), 0)
+        if durable:
+            sync_file(self._file.fileno())
+        return {"samples": self._samples, "crc32": self._checksum}
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, data: bytes, offset: int) -> None:
+        if os.pwrite(self._file.fileno(), data, offset) != len(data):
+            raise OSError(f"short write to {self._file.name}")
+
+
+def describe(probes: tuple[ProbeSpec, ...], dt: float | None) -> dict[str, Any]:
+    """The content of ``probes.json``: what a reader without simrun needs."""
+    return {
+        "dt_seconds": dt,
+        "recorded_steps": "steps n with n % period < 1, counted from 1; time = n * dt",
+        "probes": {
+            probe.name: {
+                "file": f"{probe.name}.npy",
+                "sample_shape": probe.shape,
+                "dims": ("time", *probe.dims),
+                "dtype": probe.dtype.str,
+                "period_steps": None if math.isinf(probe.period) else probe.period,
+                "reduce": probe.reduce,
+                **probe.attrs,
+            }
+            for probe in probes
+        },
+    }
+
+
+def _path(directory: Path, probe: ProbeSpec) -> Path:
+    return directory / f"{probe.name}.npy"
+
+
+def _header(probe: ProbeSpec, samples: int) -> bytes:
+    """The file's header; numpy pads it such that its length doesn't depend on the samples."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        buffer,
+        {
+            "descr": np.lib.format.dtype_to_descr(probe.dtype),
+            "fortran_order": False,
+            "shape": (samples, *probe.shape),
+        },
+    )
+    return buffer.getvalue()
+
+
+def _bytes(samples: np.ndarray[Any, Any]) -> memoryview:
+    """The samples' bytes, without a copy where they are contiguous."""
+    return memoryview(np.ascontiguousarray(samples).reshape(-1).view(np.uint8))

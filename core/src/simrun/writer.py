@@ -1,0 +1,130 @@
+"""The thread that stores blocks while the next chunk computes.
+
+It holds one block at a time: handing over the next waits until the last is written, so that
+a slow disk slows the run and never the memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from simrun.errors import SimrunError, SinkError
+from simrun.journal import Journal
+from simrun.records import ProbeBlock
+from simrun.sink import Sink
+
+# A commit is a small file and a rename; once a second is unnoticeable and loses a second.
+COMMIT_SECONDS = 1.0
+
+State = Mapping[str, np.ndarray[Any, Any]]
+
+
+class Writer:
+    """Appends, commits and checkpoints in a thread of its own.
+
+    Parameters
+    ----------
+    sink : Sink
+    journal : Journal
+    """
+
+    def __init__(self, sink: Sink, journal: Journal) -> None:
+        self._sink = sink
+        self._journal = journal
+        self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._idle = threading.Semaphore(1)
+        self._error: BaseException | None = None
+        self._last_commit = time.monotonic()
+        self._appended = journal.step
+        self.written = 0  # bytes of samples appended
+        self.state_seconds = 0.0  # what the last checkpoint took
+        self._thread = threading.Thread(target=self._work, name="simrun-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def committed(self) -> int:
+        """Last committed step."""
+        return self._journal.step
+
+    def put(self, block: ProbeBlock) -> None:
+        """Hand over a block; waits while the last one is being written."""
+        self._hand_over("append", block)
+
+    def checkpoint(self, state: State | None, status: str = "running") -> None:
+        """Commit everything handed over, with the simulation's state after it."""
+        self._hand_over("commit", (state, status))
+
+    def finish(self, state: State | None) -> None:
+        """Commit the run's end."""
+        self._hand_over("finish", state)
+
+    def drain(self) -> None:
+        """Wait until everything handed over is done."""
+        self._idle.acquire()
+        self._idle.release()
+        self._check()
+
+    def close(self) -> None:
+        """End the thread and close the sink; never raises for an error reported before."""
+        self._idle.acquire()
+        self._queue.put(("close", None))
+        self._thread.join()
+        self._sink.close()
+
+    def _hand_over(self, action: str, argument: Any) -> None:
+        self._idle.acquire()
+        if self._error is not None:
+            self._idle.release()
+            self._check()
+        self._queue.put((action, argument))
+
+    def _check(self) -> None:
+        error = self._error
+        if error is None:
+            return
+        if isinstance(error, SimrunError):
+            raise error
+        if isinstance(error, OSError | MemoryError):
+            raise SinkError(
+                f"the samples after step {self.committed} couldn't be stored: {error}",
+                "what was committed is safe; make room or mend the disk, then run the same "
+                "command again",
+            ) from error
+        raise error
+
+    def _work(self) -> None:
+        while True:
+            action, argument = self._queue.get()
+            if action == "close":
+                return
+            try:
+                self._do(action, argument)
+            except BaseException as error:
+                self._error = error
+            # the block must be gone before the next may come
+            argument = None
+            self._idle.release()
+
+    def _do(self, action: str, argument: Any) -> None:
+        if action == "append":
+            self._sink.append(argument)
+            self._appended = argument.stop
+            self.written += argument.nbytes
+            if time.monotonic() - self._last_commit >= COMMIT_SECONDS:
+                self._commit(None, "running")
+        elif action == "commit":
+            begin = time.monotonic()
+            self._commit(*argument)
+            self.state_seconds = time.monotonic() - begin
+        else:
+            self._journal.commit(self._appended, self._sink.finish(), argument, "done")
+
+    def _commit(self, state: State | None, status: str) -> None:
+        self._journal.commit(self._appended, self._sink.commit(), state, status)
+        self._last_commit = time.monotonic()
