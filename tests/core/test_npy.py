@@ -1,0 +1,122 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from simrun.errors import ConfigError, SinkError
+from simrun.records import ProbeBlock, ProbeSpec
+from simrun.sink import SinkRequest
+from simrun.sinks.npy import NpyReader, NpySink
+
+PROBES = (
+    ProbeSpec("v", (3,), np.dtype("f4"), ("neuron",), attrs={"units": "mV"}),
+    ProbeSpec("scalar", (), np.dtype("f8"), (), period=2.0),
+    ProbeSpec("bits", (2, 2), np.dtype("bool"), ("minibatch", "neuron")),
+    ProbeSpec("big", (2,), np.dtype(">i4"), ("x",)),
+    ProbeSpec("none", (0,), np.dtype("f4"), ("x",)),
+    ProbeSpec("last", (2,), np.dtype("f4"), ("x",), period=math.inf),
+)
+
+
+def block(start, stop):
+    rng = np.random.default_rng(start)
+    samples = {}
+    for probe in PROBES:
+        n = 0 if math.isinf(probe.period) else stop // int(probe.period) - start // int(probe.period)
+        samples[probe.name] = (100 * rng.standard_normal((n, *probe.shape))).astype(probe.dtype)
+    return ProbeBlock(start, stop, samples)
+
+
+def request(path, committed=None, probes=PROBES, **options):
+    return SinkRequest(path, probes, 0.001, False, committed, options)
+
+
+def whole(name, *blocks):
+    return np.concatenate([b.samples[name] for b in blocks])
+
+
+def test_numpy_reads_the_committed_samples_while_the_file_grows(tmp_path):
+    sink, a, b, c = NpySink(request(tmp_path)), block(0, 10), block(10, 13), block(13, 20)
+    sink.append(a)
+    record = sink.commit()
+    sink.append(b)  # not committed: not seen
+    for name in ("v", "scalar", "bits", "big", "none", "last"):
+        found = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+        assert found.dtype == a.samples[name].dtype
+        assert np.array_equal(found, a.samples[name])
+    sink.append(c)
+    later = sink.commit()
+    sink.close()
+    reader = NpyReader(request(tmp_path, later))
+    for probe in PROBES:
+        assert np.array_equal(np.load(tmp_path / f"{probe.name}.npy"), whole(probe.name, a, b, c))
+        assert np.array_equal(reader.array(probe.name), whole(probe.name, a, b, c))
+    assert json.loads(json.dumps(later)) == later
+    # an older commit stays readable
+    assert np.array_equal(NpyReader(request(tmp_path, record)).array("v"), a.samples["v"])
+
+
+def test_reopening_discards_what_came_after_the_commit(tmp_path):
+    sink, a, b = NpySink(request(tmp_path)), block(0, 10), block(10, 15)
+    sink.append(a)
+    record = sink.commit()
+    sink.append(block(10, 30))
+    sink.commit()
+    sink.close()
+    sink = NpySink(request(tmp_path, record))
+    sink.append(b)
+    record = sink.commit()
+    sink.close()
+    for probe in PROBES:
+        assert np.array_equal(np.load(tmp_path / f"{probe.name}.npy"), whole(probe.name, a, b))
+    assert NpyReader(request(tmp_path, record)).verify() == []
+
+
+def test_lost_bytes_are_told_not_filled_in(tmp_path):
+    sink = NpySink(request(tmp_path))
+    sink.append(block(0, 10))
+    record = sink.commit()
+    sink.close()
+    path = tmp_path / "v.npy"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(SinkError, match="5 committed bytes are missing"):
+        NpySink(request(tmp_path, record))
+    with pytest.raises(SinkError, match="shorter"):
+        NpyReader(request(tmp_path, record)).array("v")
+    assert any("v.npy" in problem for problem in NpyReader(request(tmp_path, record)).verify())
+
+
+def test_verify_finds_every_flipped_bit(tmp_path):
+    sink = NpySink(request(tmp_path))
+    sink.append(block(0, 10))
+    record = sink.commit()
+    sink.close()
+    path = tmp_path / "v.npy"
+    good = path.read_bytes()
+    for position in range(128, len(good), 7):
+        bad = bytearray(good)
+        bad[position] ^= 1 << (position % 8)
+        path.write_bytes(bad)
+        assert NpyReader(request(tmp_path, record)).verify() == [f"{path}: checksum differs"]
+
+
+def test_the_description_beside_the_arrays(tmp_path):
+    NpySink(request(tmp_path)).close()
+    described = json.loads((tmp_path / "probes.json").read_text())
+    assert described["dt_seconds"] == 0.001
+    assert described["probes"]["v"] == {
+        "file": "v.npy",
+        "sample_shape": [3],
+        "dims": ["time", "neuron"],
+        "dtype": "<f4",
+        "period_steps": 1.0,
+        "reduce": "last",
+        "units": "mV",
+    }
+    assert described["probes"]["last"]["period_steps"] is None
+
+
+def test_unknown_options_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no option 'compression'"):
+        NpySink(request(tmp_path, compression="zstd"))
