@@ -40,9 +40,7 @@ def parse_bytes(value: int | str) -> int:
         number, unit = _split(size, error)
         if unit and unit in "kKmMgGtTpP":
             letter = unit.upper()
-            raise _wrong(
-                value, f"{number}{letter}iB (powers of 1024) or {number}{letter}B (of 1000)"
-            )
+            raise _wrong(value, f"{number}{letter}iB (of 1024) or {number}{letter}B (of 1000)")
         if unit.lower() not in _BYTES:
             raise error
         size = int(Decimal(number) * _BYTES[unit.lower()])
@@ -134,10 +132,10 @@ def parse_steps(value: float | str, dt: float | None) -> float:
     elif isinstance(value, bool) or not isinstance(value, (int, float)):
         raise error
     else:
-        steps = float(value)
+        steps = value
     if not 1 <= steps <= MAX_STEPS:
         raise _wrong(value, "at least 1 step and at most 2**53")
-    return steps
+    return float(steps)
 
 
 def _split(text: str, error: ValueError) -> tuple[str, str]:
