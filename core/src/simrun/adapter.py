@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from simrun.errors import PluginError
 from simrun.records import Chunk, MemoryEstimate, MemoryFailure, ProbeBlock, ProbeSpec, Reduce
+from simrun.units import parse_duration, parse_steps
 
 
 class ProbeRequest(BaseModel):
@@ -36,6 +38,15 @@ class ProbeRequest(BaseModel):
     reduce: Reduce = Field(
         "last", description="What a sample is made of the steps since the previous sample."
     )
+
+    @field_validator("sample_every", mode="before")
+    @classmethod
+    def _is_period(cls, value: Any) -> Any:
+        if isinstance(value, str) and value.strip()[-1:].isalpha():
+            parse_duration(value)
+        else:
+            parse_steps(value, None)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +204,17 @@ class AdapterEntry:
 
 
 def resolve(reference: Any) -> Any:
-    """Import what a ``"module:name"`` string refers to; anything else is returned as it is."""
+    """Import what a ``"module:name"`` string refers to; anything else is returned as it is.
+
+    Raises
+    ------
+    PluginError
+        The import failed, for whatever reason.
+    """
     if not isinstance(reference, str):
         return reference
     module, _, name = reference.partition(":")
-    return getattr(importlib.import_module(module), name)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"can't import {reference}: {type(error).__name__}: {error}") from error

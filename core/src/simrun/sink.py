@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from pydantic import BaseModel
 
 from simrun.records import ProbeBlock, ProbeSpec
 
@@ -34,6 +35,9 @@ class SinkRequest:
         What the last commit returned, when a run goes on; None for a new one.
     options : mapping
         Keys of the config's ``output`` section that the core doesn't know.
+    attrs : mapping
+        Facts for the reader of the data (provenance), JSON values; stored with the samples
+        where the format has a place for them.
     """
 
     directory: Path
@@ -42,6 +46,7 @@ class SinkRequest:
     durable: bool
     committed: Mapping[str, Any] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Sink(ABC):
@@ -68,6 +73,9 @@ class Sink(ABC):
         """Called once, after the last commit of a run that reached its end."""
         return self.commit()
 
+    def tidy(self) -> None:  # noqa: B027 - optional
+        """Remove what only earlier records name; called once the record of `finish` is durable."""
+
     @abstractmethod
     def close(self) -> None:
         """Release files; what wasn't committed may be lost."""
@@ -89,6 +97,10 @@ class Reader(ABC):
     def array(self, name: str) -> LazyArray:
         """The committed samples of a probe, first axis time. `KeyError` for another name."""
 
+    def verify(self) -> list[str]:
+        """Read everything committed and compare with its checksums; problems, one text each."""
+        return []
+
     def close(self) -> None:  # noqa: B027 - optional
         """Release files."""
 
@@ -107,9 +119,12 @@ class SinkEntry:
         ``sink(request: SinkRequest) -> Sink``, or ``"module:name"``.
     reader : callable or str
         ``reader(request: SinkRequest) -> Reader``; ``committed`` is never None here.
+    config_model : pydantic model class or str, optional
+        Validates the sink's own keys of the ``output`` section; None: it has none.
     """
 
     name: str
     summary: str
     sink: Callable[[SinkRequest], Sink] | str
     reader: Callable[[SinkRequest], Reader] | str
+    config_model: type[BaseModel] | str | None = None
