@@ -23,7 +23,11 @@ def block(start, stop):
     rng = np.random.default_rng(start)
     samples = {}
     for probe in PROBES:
-        n = 0 if math.isinf(probe.period) else stop // int(probe.period) - start // int(probe.period)
+        n = (
+            0
+            if math.isinf(probe.period)
+            else stop // int(probe.period) - start // int(probe.period)
+        )
         samples[probe.name] = (100 * rng.standard_normal((n, *probe.shape))).astype(probe.dtype)
     return ProbeBlock(start, stop, samples)
 

@@ -41,7 +41,10 @@ def estimate(per_step=4000, fixed=10 * MIB, shared=True):
     return MemoryEstimate(items, shared)
 
 
-def plan(budget=None, chunk=None, probes=(probe(),), end=100_000, alignment=1, disk=None, **kw):
+PROBES = (probe(),)
+
+
+def plan(budget=None, chunk=None, probes=PROBES, end=100_000, alignment=1, disk=None, **kw):
     full = complete(estimate(**kw), probes, resident=100 * MIB)
     budget = Budget(budget, None, "asked for", "-")
     return make_plan(0, end, full, budget, probes, alignment, chunk, disk)

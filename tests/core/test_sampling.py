@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -18,10 +19,7 @@ PERIODS = st.one_of(
 def test_recorded_steps_do_not_depend_on_the_chunks(period, start, lengths):
     edges = np.cumsum([start, *lengths])
     end = int(edges[-1]) + 3
-    parts = [
-        recorded_steps(period, int(a), int(b), end)
-        for a, b in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    parts = [recorded_steps(period, int(a), int(b), end) for a, b in itertools.pairwise(edges)]
     whole = recorded_steps(period, start, int(edges[-1]), end)
     assert np.array_equal(np.concatenate([np.empty(0, np.int64), *parts]), whole)
     assert sample_count(period, start, int(edges[-1]), end) == len(whole)
@@ -42,7 +40,13 @@ def test_the_rule(period, steps):
 
 
 def test_the_rule_is_that_of_nengos_simulator():
-    for sample_every, dt in [(0.003, 0.001), (0.0035, 0.001), (0.007, 0.001), (0.3, 0.1), (0.06, 0.02)]:
+    for sample_every, dt in [
+        (0.003, 0.001),
+        (0.0035, 0.001),
+        (0.007, 0.001),
+        (0.3, 0.1),
+        (0.06, 0.02),
+    ]:
         period = sample_every / dt
         expected = [n for n in range(1, 5001) if n % period < 1]
         assert recorded_steps(period, 0, 5000, 5000).tolist() == expected

@@ -27,7 +27,8 @@ class ProbeRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$", max_length=200,
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$",
+        max_length=200,
         description="Unique name of the probe, and of the stored array.",
     )
     object: str = Field(description="Label of what is probed, for example `exc.neurons`.")

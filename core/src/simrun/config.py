@@ -62,7 +62,7 @@ ChunkSteps = Annotated[
 PluginName = Annotated[
     str, Field(description="the simulator; `simrun plugins` lists those installed.")
 ]
-_SECTION = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+_SECTION = ConfigDict(extra="forbid", frozen=True)
 
 
 class MemoryConfig(BaseModel):
@@ -127,7 +127,7 @@ class RunConfig(BaseModel):
         default=(), description="Recorded beside what the model itself declares."
     )
     memory: MemoryConfig = MemoryConfig()
-    chunk: ChunkSteps = Field(default=None, description="Steps per chunk, or `auto`.")
+    chunk: ChunkSteps = Field(default="auto", description="Steps per chunk, or `auto`.")
     output: OutputConfig = Field(description="write `output: {path: runs/NAME}` or give --output.")
     checkpoint: CheckpointConfig = CheckpointConfig()
     observers: tuple[str, ...] = Field(default=(), description="Further plugins.")
@@ -135,7 +135,8 @@ class RunConfig(BaseModel):
 
     def resolved(self) -> dict[str, Any]:
         """Every setting, defaults included, as plain values that `load_document` takes."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        values = self.model_dump(mode="json", by_alias=True)
+        return {key: value for key, value in values.items() if value is not None}
 
     def identity(self) -> dict[str, Any]:
         """The settings that can change the samples, as plain values; for a hash."""

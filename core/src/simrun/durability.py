@@ -23,7 +23,7 @@ def write_atomic(path: Path, data: bytes, durable: bool) -> None:
 
 def replace(source: Path, target: Path, durable: bool) -> None:
     """Rename ``source`` to ``target`` in one step; the content must be synced already."""
-    os.replace(source, target)
+    source.replace(target)
     if durable:
         sync_directory(target.parent)
 

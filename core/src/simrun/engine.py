@@ -224,4 +224,3 @@ class Engine:
                 messages,
             )
         )
-

@@ -69,7 +69,11 @@ class Journal:
         if state is not None:
             states = [*states, self._write_state(step, state)][-KEPT_STATES:]
         self.manifest = {
-            **self.manifest, "step": step, "data": data, "states": states, "status": status,
+            **self.manifest,
+            "step": step,
+            "data": data,
+            "states": states,
+            "status": status,
         }
         self.write()
         if state is not None:
@@ -92,7 +96,7 @@ class Journal:
 
     def _write_state(self, step: int, state: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, Any]:
         buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **state)  # type: ignore[arg-type]
+        np.savez(buffer, allow_pickle=False, **state)
         content = buffer.getvalue()
         path = self.directory / "state" / f"{step}.npz"
         path.parent.mkdir(exist_ok=True)
@@ -114,7 +118,12 @@ class Journal:
 def new_manifest(**facts: Any) -> dict[str, Any]:
     """The manifest of a run that hasn't committed anything."""
     return {
-        "format": FORMAT, "status": "running", "step": 0, "data": None, "states": [], **facts,
+        "format": FORMAT,
+        "status": "running",
+        "step": 0,
+        "data": None,
+        "states": [],
+        **facts,
     }
 
 

@@ -65,7 +65,7 @@ def gpu_free(device_name: str) -> int | None:
     kind, _, number = device_name.partition(":")
     if kind != "GPU":
         return None
-    import pynvml
+    import pynvml  # type: ignore[import-untyped]
 
     try:
         pynvml.nvmlInit()
@@ -117,9 +117,9 @@ def _physical(index: int) -> int:
     return index
 
 
-def _cgroups(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Iterator[
-    tuple[int, str]
-]:
+def _cgroups(
+    proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> Iterator[tuple[int, str]]:
     """Free bytes and name of each memory cgroup above this process that has a limit."""
     try:
         lines = proc.read_text().splitlines()

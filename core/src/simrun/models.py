@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -42,7 +43,9 @@ def load_function(reference: str, base: Path) -> Callable[..., Any]:
     if not hasattr(module, name):
         functions = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
         near = get_close_matches(name, functions, 1)
-        hint = f"did you mean {near[0]}?" if near else f"it defines: {', '.join(functions) or 'none'}"
+        hint = (
+            f"did you mean {near[0]}?" if near else f"it defines: {', '.join(functions) or 'none'}"
+        )
         raise ConfigError(f"model: {place} has no function {name!r}", hint)
     function = getattr(module, name)
     if not callable(function):
@@ -89,13 +92,16 @@ def _load_file(path: Path, base: Path) -> Any:
     # a name that can't clash with an installed package, the same in every process
     name = f"simrun_model_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # pickling a model's classes needs it
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        raise ConfigError(f"model: {path}, line {error.lineno}: {error.msg}", "mend the file") from None
+        raise ConfigError(
+            f"model: {path}, line {error.lineno}: {error.msg}", "mend the file"
+        ) from None
     except (Exception, SystemExit) as error:
         raise SimulationError(_blame(str(path), error)) from error
     return module
@@ -124,6 +130,25 @@ def _blame(reference: str, error: BaseException) -> str:
     """One line that says what the model's code raised, and where in that code."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = Path(__file__).parent
-    theirs = [f for f in frames if ours not in Path(f.filename).parents and "importlib" not in f.filename]
+    theirs = [
+        f for f in frames if ours not in Path(f.filename).parents and "importlib" not in f.filename
+    ]
     at = f" (at {theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
     return f"model: {reference} raised {type(error).__name__}: {error}{at}"
+
+
+def fingerprint(reference: str, base: Path) -> str | None:
+    """SHA-256 of the source file that a config's ``model`` names; None where there is none."""
+    place = reference.rpartition(":")[0]
+    if place.endswith(".py"):
+        path = base / place
+    else:
+        _prepend(base)
+        try:
+            spec = importlib.util.find_spec(place)
+        except (ImportError, ValueError):
+            return None
+        if spec is None or spec.origin is None:
+            return None
+        path = Path(spec.origin)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

@@ -43,7 +43,9 @@ def align(steps: int, alignment: int) -> int:
     return max(steps // alignment, 1) * alignment
 
 
-def complete(estimate: MemoryEstimate, probes: Sequence[ProbeSpec], resident: int) -> MemoryEstimate:
+def complete(
+    estimate: MemoryEstimate, probes: Sequence[ProbeSpec], resident: int
+) -> MemoryEstimate:
     """Add what the adapter can't know: the process itself and the writer's queue.
 
     Parameters
@@ -54,9 +56,7 @@ def complete(estimate: MemoryEstimate, probes: Sequence[ProbeSpec], resident: in
     runtime = max(resident - estimate.resident("host"), 0)
     return estimate.with_item(
         MemoryItem("process (interpreter, libraries)", "host", fixed=runtime, resident=True)
-    ).with_item(
-        MemoryItem(WRITER, "host", per_step=block_bytes_per_step(probes))
-    )
+    ).with_item(MemoryItem(WRITER, "host", per_step=block_bytes_per_step(probes)))
 
 
 def writer_bytes_per_step(estimate: MemoryEstimate) -> float:
@@ -104,9 +104,7 @@ def make_plan(
     if fits < wanted:
         wanted, reason = align(fits, alignment), f"the most that fits the {limit} budget"
     samples = sum(p.sample_bytes * sample_count(p.period, start, end, end) for p in probes)
-    plan = Plan(
-        start, end, wanted, reason, alignment, estimate, budget, samples, disk_free
-    )
+    plan = Plan(start, end, wanted, reason, alignment, estimate, budget, samples, disk_free)
     shortest = min(alignment, max(end - start, 1))
     if fits < shortest:
         raise BudgetError(*explain_budget(plan, shortest))
@@ -122,7 +120,10 @@ def make_plan(
 def largest_fitting(estimate: MemoryEstimate, budget: Budget) -> tuple[int, Where]:
     """Steps of the longest chunk that fits the budget (0: none does), and what limits it."""
     limits: list[tuple[int, Where]] = []
-    bounds: tuple[tuple[Where, int | None], ...] = (("device", budget.device), ("host", budget.host))
+    bounds: tuple[tuple[Where, int | None], ...] = (
+        ("device", budget.device),
+        ("host", budget.host),
+    )
     for where, bound in bounds:
         if bound is None:
             continue
@@ -166,14 +167,14 @@ def corrected(plan: Plan, measured: int, predicted: int, steps: int) -> tuple[Pl
 def explain_budget(plan: Plan, steps: int) -> tuple[str, str]:
     """Message and hint for a budget that even a chunk of ``steps`` steps doesn't fit."""
     estimate, budget = plan.estimate, plan.budget
+    bounds: tuple[tuple[Where, int | None, str], ...] = (
+        ("device", budget.device, budget.device_source),
+        ("host", budget.host, budget.host_source),
+    )
     over = [
-        f"{where} {format_bytes(estimate.peak(where, steps))} of {format_bytes(bound)} "
-        f"({source})"
-        for where, bound, source in (
-            ("device", budget.device, budget.device_source),
-            ("host", budget.host, budget.host_source),
-        )
-        if bound is not None and estimate.peak(where, steps) > bound  # type: ignore[arg-type]
+        f"{where} {format_bytes(estimate.peak(where, steps))} of {format_bytes(bound)} ({source})"
+        for where, bound, source in bounds
+        if bound is not None and estimate.peak(where, steps) > bound
     ]
     what = "1 step" if steps == 1 else f"{steps} steps"
     message = (

@@ -115,8 +115,10 @@ class Run:
             time = "time" if len(periods) == 1 else f"time_{probe.name}"
             unit = "s" if self.dt is not None else "steps"
             coordinates[time] = (time, self.times(probe.name), {"units": unit})
-            dims = (time, *(dim if dim == "minibatch" else f"{probe.name}_{dim}"
-                            for dim in probe.dims))
+            dims = (
+                time,
+                *(dim if dim == "minibatch" else f"{probe.name}_{dim}" for dim in probe.dims),
+            )
             variables[probe.name] = lazy_variable(dims, self[probe.name], dict(probe.attrs))
         attrs = {"dt": self.dt, "status": self.status} if self.dt else {"status": self.status}
         return xr.Dataset(variables, coordinates, attrs)

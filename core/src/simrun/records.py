@@ -320,7 +320,8 @@ class RunEnded:
     """Handed to `simrun_run_ended`, and the summary of a run.
 
     ``status`` is ``"done"`` or ``"stopped"`` (early, resumable) or ``"failed"``;
-    ``predicted_host`` and ``measured_host`` are peaks of the process's resident memory.
+    ``predicted_host`` and ``measured_host`` are peaks of the process's resident memory;
+    ``problems`` are failures of observers.
     """
 
     status: Literal["done", "stopped", "failed"]
@@ -334,3 +335,4 @@ class RunEnded:
     predicted_device: int
     measured_device: int | None
     output: str
+    problems: tuple[str, ...] = ()

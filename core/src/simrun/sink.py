@@ -84,10 +84,16 @@ class Sink(ABC):
 class LazyArray(Protocol):
     """What a reader returns for a probe: indexed like a numpy array, read on demand."""
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape, the first axis time."""
 
-    def __getitem__(self, key: Any) -> Any: ...
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the samples."""
+
+    def __getitem__(self, key: Any) -> Any:
+        """Read a part, as numpy's basic indexing has it."""
 
 
 class Reader(ABC):

@@ -48,13 +48,16 @@ class NpySink(Sink):
             sync_directory(request.directory)
 
     def append(self, block: ProbeBlock) -> None:
+        """Write the block's samples behind those before."""
         for column in self._columns:
             column.append(block.samples[column.name])
 
     def commit(self) -> Mapping[str, Any]:
+        """Make the samples safe, then let the headers name them."""
         return {column.name: column.commit(self._durable) for column in self._columns}
 
     def close(self) -> None:
+        """Close the files."""
         for column in self._columns:
             column.close()
 
@@ -68,6 +71,7 @@ class NpyReader(Reader):
         self._probes = {probe.name: probe for probe in request.probes}
 
     def array(self, name: str) -> np.ndarray[Any, Any]:
+        """A read-only memory map of a probe's committed samples."""
         probe, samples = self._probes[name], self._committed[name]["samples"]
         path = _path(self._directory, probe)
         shape = (samples, *probe.shape)
@@ -111,9 +115,10 @@ class _Column:
         # unbuffered: a block is one large write
         self._file: BinaryIO = path.open("r+b" if committed else "w+b", buffering=0)
         end = len(header) + self._samples * probe.sample_bytes
-        if committed and os.fstat(self._file.fileno()).st_size < end:
+        missing = end - os.fstat(self._file.fileno()).st_size
+        if committed and missing > 0:
             raise SinkError(
-                f"{path}: {end - os.fstat(self._file.fileno()).st_size} committed bytes are missing",
+                f"{path}: {missing} committed bytes are missing",
                 "restore the file from a backup, or start anew with another output.path",
             )
         self._file.truncate(end)
@@ -183,4 +188,4 @@ def _header(probe: ProbeSpec, samples: int) -> bytes:
 
 def _bytes(samples: np.ndarray[Any, Any]) -> memoryview:
     """The samples' bytes, without a copy where they are contiguous."""
-    return memoryview(np.ascontiguousarray(samples).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(samples).reshape(-1).view(np.uint8).data

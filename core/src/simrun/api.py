@@ -1,0 +1,481 @@
+"""The Python interface: `plan`, `run` and `open_run`. Wiring only."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from simrun import __version__, memory, models, planning, provenance
+from simrun.adapter import AdapterEntry, OpenRequest, Simulation, resolve
+from simrun.config import RunConfig, located, plugin_names, validate
+from simrun.document import Document, load_document
+from simrun.engine import Engine
+from simrun.errors import (
+    BudgetError,
+    ConfigError,
+    OutputExistsError,
+    ResumableError,
+    SimulationError,
+)
+from simrun.interrupts import StopRequest, stop_on_signals
+from simrun.journal import MANIFEST, Journal, lock, new_manifest, probe_to_json, read_manifest
+from simrun.plugins import Selection, notify, select
+from simrun.reading import Run
+from simrun.records import ChunkCommitted, Plan, ProbeSpec, RunEnded, RunStarted
+from simrun.runlog import RunLog
+from simrun.sink import Reader, SinkRequest
+from simrun.units import parse_bytes, parse_steps
+from simrun.writer import Writer
+
+Config = str | Path | Mapping[str, Any]
+# what a run leaves behind that was killed before its first manifest
+OWN_FILES = {"run.lock", "run.log", "data", "config.resolved.yaml", "provenance.json"}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """What `plan` returns: the plan and the facts that its table shows."""
+
+    plan: Plan
+    probes: tuple[ProbeSpec, ...]
+    dt: float | None
+    notes: tuple[str, ...]
+    output: Path
+    device: str
+
+
+def plan(
+    config: Config,
+    *,
+    overrides: Iterable[str] = (),
+    plugin: str | None = None,
+    budget: str | int | None = None,
+    output: str | Path | None = None,
+    steps: int | None = None,
+    plugins: Sequence[Any] = (),
+) -> PlanReport:
+    """Say what a run will need, without running it. The model is built; nothing is written.
+
+    Parameters
+    ----------
+    config : path or mapping
+        A YAML file, or its content as a dict (relative paths then start from the current
+        folder).
+    overrides : iterable of str
+        ``"key.path=value"``, as ``--set`` on the command line.
+    plugin : str, optional
+        Adapter; overrides the config's.
+    budget : str or int, optional
+        Memory budget (``"8GiB"`` or bytes) of the simulation's device, which on a CPU is the
+        host.
+    output : path, optional
+        The run's folder; overrides the config's.
+    steps : int, optional
+        Overrides the config's steps or duration.
+    plugins : sequence
+        Further plugins, as modules or objects.
+
+    Raises
+    ------
+    ConfigError, PluginError, SimulationError
+    BudgetError
+        The run can't fit the budget or the disk.
+    """
+    setup = _configure(config, overrides, plugin, budget, output, steps, plugins)
+    with _opened(setup) as simulation:
+        made = _make_plan(setup, simulation, setup.end(simulation))
+        return PlanReport(
+            made,
+            simulation.probes,
+            simulation.dt,
+            simulation.notes,
+            setup.output,
+            simulation.device,
+        )
+
+
+def run(
+    config: Config,
+    *,
+    overrides: Iterable[str] = (),
+    plugin: str | None = None,
+    budget: str | int | None = None,
+    output: str | Path | None = None,
+    steps: int | None = None,
+    plugins: Sequence[Any] = (),
+    max_hours: float | None = None,
+    observers: Sequence[Any] = (),
+) -> RunEnded:
+    """Run a simulation, or go on with one that was begun in the same folder.
+
+    Parameters
+    ----------
+    config, overrides, plugin, budget, output, steps, plugins
+        As for `plan`.
+    max_hours : float, optional
+        Stop, resumable, after the chunk in which this time has passed.
+    observers : sequence
+        Objects or modules that implement the hooks ``simrun_run_started``,
+        ``simrun_chunk_committed`` or ``simrun_run_ended``.
+
+    Returns
+    -------
+    RunEnded
+        ``status`` is ``"done"``, or ``"stopped"`` after a signal or the time limit.
+
+    Raises
+    ------
+    ConfigError, PluginError, SimulationError
+    BudgetError
+        The run can't fit the budget or the disk; nothing was started.
+    OutOfMemoryError, SinkError
+        Stopped early; what was committed is safe, and the same call goes on from there.
+    """
+    begin = time.monotonic()
+    setup = _configure(config, overrides, plugin, budget, output, steps, (*plugins, *observers))
+    _check_output(setup)
+    stop = StopRequest(None if max_hours is None else max_hours * 3600)
+    with stop_on_signals(stop), _opened(setup) as simulation:
+        end = setup.end(simulation)
+        with _locked(setup.output):
+            journal = _open_journal(setup, simulation, end)
+            if journal.step >= end:
+                return _nothing_to_do(setup, journal, begin)
+            made = _make_plan(setup, simulation, end)
+            return _execute(setup, simulation, journal, made, stop, begin)
+
+
+def open_run(path: str | Path, *, plugins: Sequence[Any] = ()) -> Run:
+    """Open a run's folder for reading: finished, stopped, or still running.
+
+    Parameters
+    ----------
+    path : path
+        The folder that ``output.path`` named.
+    plugins : sequence
+        Modules that offer the run's sink, where it isn't installed as a plugin.
+
+    Raises
+    ------
+    ConfigError
+        Not a run, or a damaged one.
+    PluginError
+        The plugin of the run's sink is missing.
+    """
+
+    def open_reader(name: str, request: SinkRequest) -> Reader:
+        selection = select(None, name, extra=plugins)
+        return resolve(selection.sink.reader)(request)  # type: ignore[no-any-return]
+
+    return Run(Path(path), open_reader)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    """Everything known before the simulation is opened."""
+
+    document: Document
+    config: RunConfig
+    selection: Selection
+    adapter: AdapterEntry
+    budget: int | None
+
+    @property
+    def output(self) -> Path:
+        return self.config.output.path
+
+    @property
+    def durable(self) -> bool:
+        return self.config.output.durability == "power"
+
+    def end(self, simulation: Simulation) -> int:
+        """The run's last step."""
+        if self.config.steps is not None:
+            return self.config.steps
+        if simulation.dt is None or self.config.duration is None:
+            raise ConfigError(
+                "duration: the steps of this simulation have no duration", "give `steps` instead"
+            )
+        return max(round(parse_steps(self.config.duration, simulation.dt)), 1)
+
+    def identity(self) -> dict[str, Any]:
+        """What the samples depend on: the part of the config that a resume must not change."""
+        source = models.fingerprint(self.config.model, self.document.base)
+        return {**self.config.identity(), "source of the model (sha256)": source}
+
+
+def _configure(
+    config: Config,
+    overrides: Iterable[str],
+    plugin: str | None,
+    budget: str | int | None,
+    output: str | Path | None,
+    steps: int | None,
+    plugins: Sequence[Any],
+) -> _Setup:
+    document = load_document(config, overrides)
+    if plugin is not None:
+        document.put(("plugin",), plugin, "--plugin")
+    if output is not None:
+        document.put(("output", "path"), str(Path(output).absolute()), "--output")
+    if steps is not None:
+        document.data.pop("duration", None)
+        document.put(("steps",), steps, "--steps")
+    try:
+        limit = None if budget is None else parse_bytes(budget)
+    except ValueError as error:
+        raise ConfigError(f"--budget: found {budget!r}; allowed: {error}") from None
+    names = plugin_names(document)
+    selection = select(names.plugin, names.sink, names.observers, extra=plugins)
+    assert selection.adapter is not None
+    validated = validate(document, selection.adapter, selection.sink)
+    return _Setup(document, validated, selection, selection.adapter, limit)
+
+
+@contextmanager
+def _opened(setup: _Setup) -> Iterator[Simulation]:
+    config = setup.config
+    request = OpenRequest(
+        config.model,
+        config.model_args,
+        setup.document.base,
+        config.seed,
+        config.probes,
+        config.settings,
+    )
+    with located(setup.document):
+        simulation: Simulation = resolve(setup.adapter.factory)(request)
+    try:
+        with located(setup.document):
+            yield simulation
+    finally:
+        simulation.close()
+
+
+def _make_plan(setup: _Setup, simulation: Simulation, end: int) -> Plan:
+    config, hook = setup.config, setup.selection.manager.hook
+    wanted = config.chunk or planning.preferred_chunk(simulation.probes, simulation.alignment)
+    estimate = planning.complete(
+        hook.simrun_estimate_memory(simulation=simulation, steps=min(wanted, end)),
+        simulation.probes,
+        memory.resident(),
+    )
+    host, device = config.memory.host, config.memory.device
+    if setup.budget is not None:
+        host, device = (setup.budget, device) if estimate.shared else (host, setup.budget)
+    return planning.make_plan(
+        simulation.step,
+        end,
+        estimate,
+        memory.find_budget(host, device, simulation.device, estimate.shared),
+        simulation.probes,
+        simulation.alignment,
+        config.chunk,
+        memory.disk_free(setup.output),
+    )
+
+
+def _check_output(setup: _Setup) -> None:
+    """Refuse an output that this run may not touch, before anything costly is done."""
+    directory = setup.output
+    if directory.exists() and not directory.is_dir():
+        raise OutputExistsError(f"output.path: {directory} is a file", "name a folder")
+    if not directory.exists() or not any(directory.iterdir()):
+        return
+    if not (directory / MANIFEST).exists() and {p.name for p in directory.iterdir()} - OWN_FILES:
+        raise OutputExistsError(
+            f"output.path: {directory} isn't empty and is no run of simrun",
+            "choose another folder; nothing is overwritten",
+        )
+    if (directory / MANIFEST).exists():
+        _check_same_run(setup, read_manifest(directory))
+
+
+def _check_same_run(setup: _Setup, manifest: Mapping[str, Any]) -> None:
+    before, now = manifest["identity"], json.loads(json.dumps(setup.identity()))
+    differences = [
+        f"{key}: was {before.get(key)!r}, is {now.get(key)!r}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+    ]
+    sink = {"name": setup.selection.sink.name, "options": setup.config.sink_options()}
+    if manifest["sink"] != sink:
+        differences.append(f"output: was {manifest['sink']}, is {sink}")
+    if differences:
+        raise OutputExistsError(
+            f"{setup.output} holds a run of another config: {'; '.join(differences)}",
+            "choose another output.path, or put the config back to go on with that run",
+        )
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    new = not directory.exists()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = lock(directory)
+    except OSError as error:
+        raise ConfigError(
+            f"output.path: can't write to {directory}: {error.strerror}", "choose another folder"
+        ) from None
+    try:
+        yield
+    except BudgetError:
+        # refused before it began: nothing is left behind
+        if new and not (directory / MANIFEST).exists():
+            (directory / "run.lock").unlink()
+            directory.rmdir()
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _open_journal(setup: _Setup, simulation: Simulation, end: int) -> Journal:
+    """The journal of a new run (not on the disk yet), or of the one begun in the folder.
+
+    The simulation then stands where the newest state of the journal was saved.
+    """
+    directory = setup.output
+    if not (directory / MANIFEST).exists():
+        manifest = new_manifest(
+            simrun=__version__,
+            end=end,
+            dt=simulation.dt,
+            identity=setup.identity(),
+            probes=[probe_to_json(probe) for probe in simulation.probes],
+            sink={"name": setup.selection.sink.name, "options": setup.config.sink_options()},
+        )
+        return Journal(directory, manifest, setup.durable)
+    manifest = read_manifest(directory)
+    _check_same_run(setup, manifest)
+    journal = Journal(directory, manifest, setup.durable)
+    if manifest["probes"] != [probe_to_json(probe) for probe in simulation.probes]:
+        raise OutputExistsError(
+            f"{directory} holds a run with other probes", "choose another output.path"
+        )
+    if end < journal.step:
+        raise OutputExistsError(
+            f"{directory} holds {journal.step} steps already, {end} are asked for",
+            "choose another output.path, or ask for as many steps or more",
+        )
+    if end != manifest["end"] and any(math.isinf(p.period) for p in simulation.probes):
+        raise OutputExistsError(
+            f"{directory} was begun with {manifest['end']} steps, and a probe of it records the "
+            f"last step only",
+            "keep the number of steps, or choose another output.path",
+        )
+    manifest["end"] = end
+    state = journal.load_state()
+    if state is not None and journal.step < end:
+        step, arrays = state
+        simulation.load_state(arrays)
+        if simulation.step != step:
+            raise SimulationError(f"the state of step {step} loads as step {simulation.step}")
+    return journal
+
+
+def _nothing_to_do(setup: _Setup, journal: Journal, begin: float) -> RunEnded:
+    return RunEnded(
+        "done",
+        "it was done before",
+        journal.step,
+        journal.step,
+        time.monotonic() - begin,
+        0,
+        0,
+        0,
+        0,
+        None,
+        str(setup.output),
+    )
+
+
+def _execute(
+    setup: _Setup,
+    simulation: Simulation,
+    journal: Journal,
+    made: Plan,
+    stop: StopRequest,
+    begin: float,
+) -> RunEnded:
+    """Open the output, run the engine, tell the observers."""
+    directory, manager = setup.output, setup.selection.manager
+    _write_facts(setup, simulation)
+    manager.register(RunLog(directory / "run.log"), "simrun.runlog")
+    data = directory / "data"
+    data.mkdir(exist_ok=True)
+    sink = resolve(setup.selection.sink.sink)(
+        SinkRequest(
+            data,
+            simulation.probes,
+            simulation.dt,
+            setup.durable,
+            journal.manifest["data"],
+            setup.config.sink_options(),
+        )
+    )
+    journal.write()
+    writer = Writer(sink, journal)
+    problems: dict[str, str] = {}
+
+    def tell(hook: str, record: Any) -> None:
+        for name, error in notify(manager, hook, record):
+            problems.setdefault(name, f"plugin {name} failed in {hook}: {error}")
+
+    def report(record: ChunkCommitted) -> None:
+        tell("simrun_chunk_committed", record)
+
+    started = RunStarted(made, simulation.probes, simulation.dt, str(directory), simulation.notes)
+    tell("simrun_run_started", started)
+    engine = Engine(
+        simulation, made, writer, manager.hook, stop, report, setup.config.checkpoint.seconds
+    )
+
+    def ended(status: Literal["done", "stopped", "failed"], reason: str) -> RunEnded:
+        record = RunEnded(
+            status,
+            reason,
+            journal.step,
+            made.end,
+            time.monotonic() - begin,
+            writer.written,
+            engine.predicted_host,
+            engine.measured_host,
+            made.peak_device,
+            engine.measured_device,
+            str(directory),
+            tuple(problems.values()),
+        )
+        tell("simrun_run_ended", record)
+        return record
+
+    try:
+        finished = engine.run()
+    except BaseException as error:
+        resumable = isinstance(error, ResumableError | KeyboardInterrupt)
+        if not resumable:
+            writer.checkpoint(None, "failed")
+            writer.drain()
+        ended("stopped" if resumable else "failed", str(error) or type(error).__name__)
+        raise
+    finally:
+        writer.close()
+    return ended("done", "") if finished else ended("stopped", stop.reason)
+
+
+def _write_facts(setup: _Setup, simulation: Simulation) -> None:
+    """The config as it was understood, and where the samples come from."""
+    import yaml
+
+    directory = setup.output
+    resolved = yaml.safe_dump(setup.config.resolved(), sort_keys=False, allow_unicode=True)
+    facts = provenance.collect(setup.document.base, simulation.device, simulation.provenance())
+    (directory / "config.resolved.yaml").write_text(resolved, encoding="utf-8")
+    (directory / "provenance.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")

@@ -1,0 +1,189 @@
+"""The whole chunk loop with the toy simulator: the promises of `simrun.run`."""
+
+import numpy as np
+import pytest
+
+import simrun
+from simrun.errors import OutOfMemoryError
+
+
+def whole(project, tmp_path, name="whole", **changes):
+    """The samples of one undisturbed chunk."""
+    simrun.run(project(**changes, chunk=1000, output={"path": name}))
+    with simrun.open_run(tmp_path / name) as run:
+        return {probe.name: np.array(run[probe.name]) for probe in run.probes}
+
+
+def samples(path):
+    with simrun.open_run(path) as run:
+        return {probe.name: np.array(run[probe.name]) for probe in run.probes}
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].dtype == b[name].dtype
+        assert np.array_equal(a[name], b[name]), name
+
+
+PROBES = [
+    {"name": "x", "object": "x"},
+    {"name": "every7", "object": "x", "sample_every": 7},
+    {"name": "mean", "object": "x", "sample_every": "10 ms", "reduce": "mean"},
+    {"name": "step", "object": "step", "sample_every": 2.5},
+]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
+def test_chunks_leave_no_trace_in_the_samples(project, tmp_path, chunk):
+    one = whole(project, tmp_path, probes=PROBES)
+    ended = simrun.run(project(chunk=chunk, probes=PROBES))
+    assert (ended.status, ended.step) == ("done", 100)
+    same(samples(tmp_path / "out"), one)
+    assert one["step"].tolist() == [n for n in range(1, 101) if n % 2.5 < 1]
+
+
+def test_memory_that_runs_out_is_recovered_from(project, tmp_path):
+    one = whole(project, tmp_path, probes=PROBES)
+    seen = []
+
+    class Watch:
+        @simrun.hookimpl
+        def simrun_chunk_committed(self, record):
+            seen.extend(record.messages)
+
+    config = project(chunk=64, probes=PROBES, toy={"memory_limit": 5})
+    ended = simrun.run(config, observers=[Watch()])
+    assert ended.status == "done"
+    same(samples(tmp_path / "out"), one)
+    assert [m for m in seen if "trying again" in m] == [
+        f"out of host memory in a chunk of {a} steps after step 0: trying again with {b}"
+        for a, b in [(64, 32), (32, 16), (16, 8), (8, 4)]
+    ]
+    assert "trying again with 4" in (tmp_path / "out" / "run.log").read_text()
+
+
+def test_the_fallback_device_is_the_last_resort(project, tmp_path):
+    one = whole(project, tmp_path)
+    config = project(chunk=16, toy={"alignment": 8, "memory_limit": 5, "fallback": True})
+    assert simrun.run(config).status == "done"
+    same(samples(tmp_path / "out"), one)
+    assert "fallback" in (tmp_path / "out" / "run.log").read_text()
+
+
+def test_out_of_memory_for_good_explains_and_keeps_what_was_committed(project, tmp_path):
+    class Policy:
+        """Fails after two good chunks, whatever their length."""
+
+        calls = 0
+
+        @simrun.hookimpl(tryfirst=True)
+        def simrun_execute_chunk(self, simulation, chunk):
+            self.calls += 1
+            if self.calls > 2:
+                raise MemoryError("no room for 10 bytes")
+
+    with pytest.raises(OutOfMemoryError) as caught:
+        simrun.run(project(chunk=20), plugins=[Policy()])
+    text = str(caught.value)
+    for part in (
+        "host memory ran out after step 40",
+        "largest: process",
+        "no room for 10 bytes",
+        "sample_every",
+    ):
+        assert part in text, text
+    assert caught.value.exit_code == 75
+    with simrun.open_run(tmp_path / "out") as run:
+        assert (run.status, run.step) == ("stopped", 40)
+    # the same command goes on
+    assert simrun.run(project(chunk=20)).status == "done"
+    same(samples(tmp_path / "out"), whole(project, tmp_path))
+
+
+def test_a_recovery_policy_of_ones_own(project, tmp_path):
+    from simrun.records import Retry
+
+    class Careful:
+        @simrun.hookimpl
+        def simrun_recover_oom(self, event):
+            return Retry(3)
+
+    simrun.run(project(chunk=64, toy={"memory_limit": 5}), plugins=[Careful()])
+    assert "trying again with 3" in (tmp_path / "out" / "run.log").read_text()
+    same(samples(tmp_path / "out"), whole(project, tmp_path))
+
+
+def test_a_failing_observer_never_harms_the_run(project, tmp_path):
+    class Broken:
+        @simrun.hookimpl
+        def simrun_chunk_committed(self, record):
+            raise RuntimeError("the notifier is down")
+
+    ended = simrun.run(project(), observers=[Broken()])
+    assert ended.status == "done"
+    assert ended.problems == (
+        "plugin Broken failed in simrun_chunk_committed: the notifier is down",
+    )
+
+
+def test_a_simulation_that_fails_keeps_its_samples(project, tmp_path):
+    with pytest.raises(RuntimeError, match="told to fail"):
+        simrun.run(project(chunk=10, toy={"fail_at": 35}))
+    with simrun.open_run(tmp_path / "out") as run:
+        assert (run.status, run.step) == ("failed", 30)
+        assert len(run["x"]) == 30
+
+
+def test_max_hours_stops_and_the_same_call_goes_on(project, tmp_path):
+    config = project(chunk=10, toy={"seconds_per_step": 0.005})
+    ended = simrun.run(config, max_hours=0.1 / 3600)
+    assert ended.status == "stopped"
+    assert 0 < ended.step < 100
+    assert "time limit" in ended.reason
+    assert simrun.run(config).status == "done"
+    same(samples(tmp_path / "out"), whole(project, tmp_path))
+
+
+def test_a_finished_run_is_left_alone_and_can_be_extended(project, tmp_path):
+    simrun.run(project(probes=PROBES))
+    before = (tmp_path / "out" / "data" / "x.npy").stat().st_mtime_ns
+    again = simrun.run(project(probes=PROBES))
+    assert (again.status, again.reason) == ("done", "it was done before")
+    assert (tmp_path / "out" / "data" / "x.npy").stat().st_mtime_ns == before
+    assert simrun.run(project(probes=PROBES, steps=250)).step == 250
+    same(samples(tmp_path / "out"), whole(project, tmp_path, probes=PROBES, steps=250))
+
+
+def test_the_plan_changes_nothing(project, tmp_path):
+    report = simrun.plan(project(chunk=10))
+    assert report.plan.chunk == 10
+    assert [probe.name for probe in report.probes] == ["x"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_times_are_in_seconds(project, tmp_path):
+    simrun.run(project(probes=PROBES))
+    with simrun.open_run(tmp_path / "out") as run:
+        assert run.times("every7").tolist() == [n * 0.001 for n in range(7, 101, 7)]
+        data = run.to_xarray()
+        assert data["every7"].dims == ("time_every7", "every7_unit")
+        assert float(data["mean"].sel(time_mean=0.02)[0]) == run["mean"][1, 0]
+        with pytest.raises(KeyError, match="did you mean 'every7'"):
+            run["evry7"]
+
+
+def test_a_run_can_be_read_while_it_runs(project, tmp_path):
+    lengths = []
+
+    class Look:
+        @simrun.hookimpl
+        def simrun_chunk_committed(self, record):
+            with simrun.open_run(tmp_path / "out") as run:
+                lengths.append((run.step, len(run["x"])))
+                assert run.status in ("running", "done")
+
+    config = project(steps=300, chunk=50, toy={"seconds_per_step": 0.01})
+    simrun.run(config, observers=[Look()])
+    assert len(lengths) > 1
+    assert all(step == length for step, length in lengths)
