@@ -220,18 +220,11 @@ def _configure(
     steps: int | None,
     plugins: Sequence[Any],
 ) -> _Setup:
-    document = load_document(config, overrides)
-    if plugin is not None:
-        document.put(("plugin",), plugin, "--plugin")
-    if output is not None:
-        document.put(("output", "path"), str(Path(output).absolute()), "--output")
-    if steps is not None:
-        document.data.pop("duration", None)
-        document.put(("steps",), steps, "--steps")
+    document = load_document(config, overrides, plugin=plugin, output=output, steps=steps)
     try:
         limit = None if budget is None else parse_bytes(budget)
     except ValueError as error:
-        raise ConfigError(f"--budget: found {budget!r}; allowed: {error}") from None
+        raise ConfigError(f"--budget: {error}") from None
     names = plugin_names(document)
     selection = select(names.plugin, names.sink, names.observers, extra=plugins)
     assert selection.adapter is not None

@@ -127,7 +127,7 @@ class RunConfig(BaseModel):
         default=(), description="Recorded beside what the model itself declares."
     )
     memory: MemoryConfig = MemoryConfig()
-    chunk: ChunkSteps = Field(default="auto", description="Steps per chunk, or `auto`.")
+    chunk: ChunkSteps = Field(default=None, description="Steps per chunk, or `auto`.")
     output: OutputConfig = Field(description="write `output: {path: runs/NAME}` or give --output.")
     checkpoint: CheckpointConfig = CheckpointConfig()
     observers: tuple[str, ...] = Field(default=(), description="Further plugins.")

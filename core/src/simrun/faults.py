@@ -79,7 +79,9 @@ def _describe(path: KeyPath, details: list[ErrorDetails], model: type[BaseModel]
     found = show(first["input"])
     if first["type"] == "value_error":
         text = str(first.get("ctx", {}).get("error", first["msg"]))
-        return text if text.startswith("found ") else f"found {found}: {text}"
+        if text.startswith("found ") or isinstance(first["input"], dict | BaseModel):
+            return text
+        return f"found {found}: {text}"
     allowed = list(dict.fromkeys(map(_allowed, details)))
     return f"found {found}; allowed: {' or '.join(allowed)}"
 

@@ -1,0 +1,58 @@
+"""The toy simulator, installed as a real plugin, and a folder with a config for it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # for `import toy_plugin`
+
+import toy_plugin  # noqa: E402
+
+
+def install(folder: Path, entry_points: dict[str, str], name: str = "simrun-toy") -> Path:
+    """Make a distribution, by its metadata alone; put ``folder`` on sys.path to install it."""
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    lines = [f"{key} = {value}" for key, value in entry_points.items()]
+    (info / "entry_points.txt").write_text("\n".join(["[simrun]", *lines, ""]))
+    return folder
+
+
+@pytest.fixture
+def installed(tmp_path_factory, monkeypatch):
+    """A folder on sys.path, as site-packages is, with the toy installed in it."""
+    folder = install(tmp_path_factory.mktemp("site"), {"toy": "toy_plugin"})
+    for place in (HERE, folder):
+        monkeypatch.syspath_prepend(str(place))
+        monkeypatch.setenv("PYTHONPATH", str(place), prepend=":")
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path, installed, monkeypatch):
+    """The current folder of the test: a model and a config of 100 steps for the toy.
+
+    Call it with changes of the config; it returns the config's path.
+    """
+    monkeypatch.chdir(tmp_path)
+    toy_plugin.write_model(tmp_path)
+
+    def write(**changes) -> Path:
+        config = {
+            "plugin": "toy",
+            "model": "model.py:build",
+            "steps": 100,
+            "probes": [{"name": "x", "object": "x"}],
+            "output": {"path": "out"},
+        } | changes
+        path = tmp_path / "config.yaml"
+        path.write_text(yaml.safe_dump({k: v for k, v in config.items() if v is not None}))
+        return path
+
+    return write
