@@ -36,7 +36,14 @@ from simrun.writer import Writer
 
 Config = str | Path | Mapping[str, Any]
 # what a run leaves behind that was killed before its first manifest
-OWN_FILES = {"run.lock", "run.log", "data", "config.resolved.yaml", "provenance.json"}
+OWN_FILES = {
+    "run.lock",
+    "run.log",
+    "data",
+    "config.resolved.yaml",
+    "provenance.json",
+    f"{MANIFEST}.new",
+}
 
 
 @dataclass(frozen=True, slots=True)
