@@ -117,6 +117,8 @@ def kill_at_system_call(folder, name, k):
         "data/step.npy",
         "data/probes.json",
         "state",
+        "state/5.npz",
+        "state/10.npz",
         "data",
     ):
         trace += ["-P", str(folder / "out" / file)]
