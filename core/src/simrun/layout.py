@@ -114,7 +114,9 @@ class Layout:
             if axis not in pieces:
                 pieces[axis] = self._times_of(probe, block, len(samples))
             if not is_events(probe):
-                pieces[name] = np.ascontiguousarray(samples, probe.dtype).reshape(-1, *probe.shape)
+                pieces[name] = np.ascontiguousarray(samples, probe.dtype).reshape(
+                    len(samples), *probe.shape
+                )
                 continue
             given: Any = samples  # an adapter may have found the events already
             events = given if isinstance(given, Events) else encode(np.asarray(given, probe.dtype))

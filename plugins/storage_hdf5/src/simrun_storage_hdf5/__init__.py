@@ -1,0 +1,1 @@
+"""HDF5 storage for simrun; the plugin is `simrun_storage_hdf5.plugin`."""
