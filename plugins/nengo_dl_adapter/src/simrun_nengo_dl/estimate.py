@@ -1,0 +1,76 @@
+"""What a chunk takes, item by item: pure arithmetic over shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simrun.records import MemoryEstimate, MemoryItem
+from simrun_nengo_dl.inputs import InputNode
+from simrun_nengo_dl.probes import Recording
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes that don't depend on the chunk.
+
+    Parameters
+    ----------
+    parameters, state : int
+        Weights and the like; what changes from step to step (minibatch included).
+    signals : int
+        All values that one step computes.
+    """
+
+    parameters: int
+    state: int
+    signals: int
+
+
+def estimate(
+    sizes: Sizes,
+    recordings: Sequence[Recording],
+    inputs: Sequence[InputNode],
+    columns: int,
+    minibatch: int,
+    itemsize: int,
+    steps: int,
+    *,
+    on_gpu: bool,
+) -> MemoryEstimate:
+    """Memory of a chunk of ``steps`` steps.
+
+    The samples are written once, where they stay until the sink has them: on a CPU the arrays
+    handed over *are* the buffers; from a GPU they are copied to the host. The copy that the
+    writer holds meanwhile is the core's to count.
+    """
+    items = [
+        MemoryItem("parameters", "device", sizes.parameters, resident=True),
+        MemoryItem("state", "device", sizes.state, resident=True),
+        # the state at the chunk's start is kept for a rollback while a new one is computed
+        MemoryItem("workspace", "device", sizes.state + 2 * sizes.signals),
+    ]
+    for item in recordings:
+        row = int(np.prod(item.shape, dtype=np.int64)) * item.spec.dtype.itemsize
+        spare = 0 if item.every_step else row * (item.rows(steps) - _rows(item, steps))
+        name, per_step = f"probe {item.spec.name}", row / item.spec.period
+        items.append(MemoryItem(name, "device", math.ceil(spare), per_step))
+        if on_gpu:
+            items.append(MemoryItem(f"{name} (host copy)", "host", 0, per_step))
+    for node in inputs:
+        per_step = minibatch * node.node.size_out * itemsize
+        if per_step:
+            items.append(MemoryItem(f"input {node.label}", "host", 0, per_step))
+            if on_gpu:
+                items.append(MemoryItem(f"input {node.label} (copy)", "device", 0, per_step))
+    if columns:
+        # made on the host, stacked, and passed on
+        items.append(MemoryItem("sampling schedule", "host", 0, 16.0 + 12.0 * columns))
+    return MemoryEstimate(tuple(items), shared=not on_gpu)
+
+
+def _rows(item: Recording, steps: int) -> float:
+    return steps / item.spec.period

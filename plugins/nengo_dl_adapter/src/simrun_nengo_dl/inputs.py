@@ -1,0 +1,151 @@
+"""The values of the input nodes: computed or read on the host, one chunk at a time.
+
+An input node has no input but the time. A constant goes to the device once; a function or a
+process is called once per step, in order, as nengo-dl does; a file is read piece by piece.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import nengo
+import numpy as np
+
+from simrun.errors import ConfigError
+
+Array = np.ndarray[Any, Any]
+
+# TensorFlow takes over a host array without a copy only where it starts at such an address
+ALIGNMENT = 64
+
+
+def aligned_empty(shape: Sequence[int], dtype: Any) -> Array:
+    """An array of unset values that TensorFlow can use without copying it."""
+    nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    offset = -raw.ctypes.data % ALIGNMENT
+    return raw[offset : offset + nbytes].view(dtype).reshape(shape)
+
+
+@dataclass
+class InputNode:
+    """An input node whose values change from step to step.
+
+    Parameters
+    ----------
+    node : nengo.Node
+    label : str
+        For messages.
+    data : numpy.ndarray, optional
+        Memory-mapped values, shape (minibatch or 1, steps, size); None: functions are called.
+    """
+
+    node: nengo.Node
+    label: str
+    data: Array | None = None
+
+
+def open_data(path: str, base: Path, label: str, size: int, minibatch: int) -> Array:
+    """Map a data file into memory.
+
+    Returns
+    -------
+    numpy.ndarray, shape (minibatch or 1, steps, size)
+
+    Raises
+    ------
+    ConfigError
+        No such file or array, or the wrong shape or kind of values.
+    """
+    where = f"nengo_dl.inputs.{label}"
+    name, _, key = path.partition(".npz:")
+    file = base / (f"{name}.npz" if key else path)
+    if not file.is_file():
+        near = get_close_matches(file.name, [p.name for p in file.parent.glob("*.np[yz]")], 1)
+        raise ConfigError(
+            f"{where}: no file {file}",
+            f"did you mean {near[0]}?" if near else "write FILE.npy or FILE.npz:NAME",
+        )
+    try:
+        if file.suffix == ".npz":
+            with np.load(file) as archive:
+                if key not in archive:
+                    raise ConfigError(
+                        f"{where}: {file} has no array {key!r}",
+                        f"write {path.split('.npz')[0]}.npz:NAME with one of: "
+                        + ", ".join(archive.files),
+                    )
+                data = archive[key]
+        else:
+            data = np.load(file, mmap_mode="r")
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise ConfigError(
+            f"{where}: can't read {file}: {error}", "save it with numpy.save"
+        ) from None
+    if data.dtype.kind not in "fiub":
+        raise ConfigError(f"{where}: {file} holds {data.dtype}", "numbers are needed")
+    if data.ndim == 2:
+        data = data[None]
+    if data.ndim != 3 or data.shape[2] != size or data.shape[0] not in (1, minibatch):
+        raise ConfigError(
+            f"{where}: {file} has shape {data.shape}",
+            f"it must be (steps, {size}) or ({minibatch}, steps, {size})",
+        )
+    return data
+
+
+def fill(
+    target: Array, item: InputNode, functions: Sequence[Any], start: int, steps: int, dt: float
+) -> None:
+    """Write a node's values in steps ``start+1 … start+steps`` to ``target``.
+
+    Parameters
+    ----------
+    target : numpy.ndarray, shape (at least steps, minibatch, size)
+    functions : sequence of callable
+        One for all the minibatch, or one for each of its members. They are called even where
+        nobody reads the values, since they may have side effects.
+    """
+    if item.data is not None:
+        available = item.data.shape[1]
+        if start + steps > available:
+            raise ConfigError(
+                f"nengo_dl.inputs.{item.label}: the file has {available} steps, and step "
+                f"{start + steps} is needed",
+                "run fewer steps or give more data",
+            )
+        target[:steps] = item.data[:, start : start + steps].swapaxes(0, 1)
+        return
+    for i in range(steps):
+        time = (start + i + 1) * dt
+        # assigned at once, as a function may return the same array each time, changed
+        values = [function(time) for function in functions]
+        if target.shape[2]:
+            target[i] = values
+
+
+def check_names(
+    wanted: Mapping[str, str], labels: Mapping[str, nengo.Node]
+) -> dict[nengo.Node, tuple[str, str]]:
+    """Input nodes for which the config names a file: node → (label, path).
+
+    Raises
+    ------
+    ConfigError
+        No input node of that label.
+    """
+    found = {}
+    for label, path in wanted.items():
+        if label not in labels:
+            near = get_close_matches(label, labels, 1)
+            hint = (
+                f"did you mean {near[0]}?" if near else f"input nodes: {', '.join(labels) or '–'}"
+            )
+            raise ConfigError(f"nengo_dl.inputs: no input node is called {label!r}", hint)
+        found[labels[label]] = (label, path)
+    return found

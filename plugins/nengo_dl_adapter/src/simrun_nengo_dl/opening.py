@@ -1,0 +1,163 @@
+"""Opens a simulation: from the config's request to a network that is built, traced and warm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import nengo
+import numpy as np
+
+from simrun.adapter import OpenRequest
+from simrun.errors import ConfigError, SimulationError
+from simrun.models import call_model
+from simrun_nengo_dl.compat import load_nengo_dl
+
+load_nengo_dl()
+
+import tensorflow as tf  # noqa: E402 - after load_nengo_dl
+from nengo_dl.builder import Builder  # noqa: E402
+
+from simrun_nengo_dl import build, inputs, model, operators, probes  # noqa: E402
+from simrun_nengo_dl.failures import Faults, out_of_memory  # noqa: E402
+from simrun_nengo_dl.host_state import HostState  # noqa: E402
+from simrun_nengo_dl.program import Program  # noqa: E402
+from simrun_nengo_dl.settings import Settings  # noqa: E402
+from simrun_nengo_dl.simulation import NengoDLSimulation  # noqa: E402
+
+
+def open_simulation(request: OpenRequest) -> NengoDLSimulation:
+    """Build and trace a network (the factory of the nengo_dl adapter).
+
+    Raises
+    ------
+    ConfigError
+        What the config got wrong: probes, inputs, load_params, a device that isn't there.
+    SimulationError
+        The model's code raised, or nengo-dl can't build or compile the network.
+    """
+    settings: Settings = request.settings
+    _use_threads(settings.threads)
+    returned = call_model(request.model, request.base, request.model_args)
+    network, own_probes = model.split_model(returned, request.model)
+    seed = request.seed
+    if network.seed is None:
+        # nengo would draw one, and another process that goes on with the run another one
+        network.seed = 0 if seed is None else seed
+    labels = model.object_labels(network)
+    named = model.name_probes(network, own_probes, request.probes, settings.dt)
+    graph = build.build_network(network, settings, seed)
+    if settings.load_params:
+        build.load_params(graph, request.base / settings.load_params)
+    recordings = probes.make_recordings(graph, named, settings.minibatch_size is not None)
+    fed, constants = _input_nodes(graph, labels, settings, request)
+    faults = Faults()
+    build.watch_functions(graph, labels, faults)
+    program, notes = _program(graph, settings, recordings, fed, constants)
+    host = HostState(build.host_roots(graph, labels))
+    build.watch_steps(graph, labels, faults)
+    notes += [f"can't be rolled back after running out of memory: {o}" for o in host.obstacles]
+    if not nengo_dl_setting(network, "use_loop", True):
+        notes.append("the network's use_loop=False is ignored: steps are executed in a loop")
+    facts = {
+        "compile": "xla" if program.xla else "graph",
+        "dtype": str(graph.dtype),
+        "dt": settings.dt,
+        "minibatch_size": settings.minibatch_size,
+        "unroll_simulation": settings.unroll_simulation,
+        "seed": graph.seed,
+        "inference_only": graph.inference_only,
+    }
+    return NengoDLSimulation(graph, program, recordings, fed, host, faults, notes, facts)
+
+
+def nengo_dl_setting(network: nengo.Network, name: str, default: Any) -> Any:
+    """What ``nengo_dl.configure_settings`` was told for a network."""
+    return load_nengo_dl().config.get_setting(network, name, default)
+
+
+def _program(
+    graph: Any,
+    settings: Settings,
+    recordings: Sequence[probes.Recording],
+    fed: Sequence[inputs.InputNode],
+    constants: Sequence[tuple[nengo.Node, Any]],
+) -> tuple[Program, list[str]]:
+    """The compiled loop, warm, and a note on which way was taken and why."""
+    wanted, why = settings.compile, ["the config asks for it"]
+    if wanted != "graph":
+        ahead = operators.install(graph, xla=True)
+        why = operators.why_not_xla(graph)
+        if not why:
+            program = Program(graph, recordings, fed, constants, ahead, xla=True)
+            try:
+                _warm_up(graph, program)
+            except (tf.errors.OpError, ValueError, TypeError) as error:
+                if out_of_memory(error) is not None:
+                    raise
+                why = [f"TensorFlow can't compile it: {_first_line(error)}"]
+            else:
+                return program, ["executed as one XLA program per chunk (compile: xla)"]
+        if wanted == "xla":
+            raise ConfigError(
+                f"nengo_dl.compile: this network can't be compiled by XLA: {'; '.join(why)}",
+                "choose `auto` or `graph`, or change what is named",
+            )
+        graph.op_builder = Builder(graph.plan)
+    ahead = operators.install(graph, xla=False)
+    program = Program(graph, recordings, fed, constants, ahead, xla=False)
+    try:
+        _warm_up(graph, program)
+    except (tf.errors.OpError, ValueError, TypeError) as error:
+        if out_of_memory(error) is not None:
+            raise
+        raise SimulationError(f"model: TensorFlow can't trace it: {_first_line(error)}") from error
+    return program, [f"executed kernel by kernel (compile: graph), as {reason}" for reason in why]
+
+
+def _warm_up(graph: Any, program: Program) -> None:
+    """Trace, compile and run no step, so that what the process holds has its final size."""
+    program.prepare(1)
+    program.run_nothing()
+    graph.build_post()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if "unsupported" in line.lower() or "Error" in line]
+    return (told or lines or [type(error).__name__])[0][:300]
+
+
+def _input_nodes(
+    graph: Any, labels: dict[Any, str], settings: Settings, request: OpenRequest
+) -> tuple[list[inputs.InputNode], list[tuple[nengo.Node, Any]]]:
+    """Nodes without input: those whose values change, and the constants."""
+    by_label: dict[str, nengo.Node] = {}
+    for node in graph.invariant_inputs:
+        label = labels.get(node) or graph.io_names[node]
+        by_label[graph.io_names[node] if label in by_label else label] = node
+    files = inputs.check_names(settings.inputs, by_label)
+    fed, constants = [], []
+    for label, node in by_label.items():
+        if node in files:
+            path, size = files[node][1], node.size_out
+            data = inputs.open_data(path, request.base, label, size, graph.minibatch_size)
+            fed.append(inputs.InputNode(node, label, data))
+        elif isinstance(node.output, np.ndarray):
+            constants.append((node, node.output))
+        elif node.output is not None:
+            fed.append(inputs.InputNode(node, label))
+    return fed, constants
+
+
+def _use_threads(threads: int | None) -> None:
+    if threads is None:
+        return
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+    except RuntimeError:
+        raise ConfigError(
+            "nengo_dl.threads: TensorFlow runs already, with the threads that it has",
+            "leave `threads` out, or start a new process",
+        ) from None

@@ -1,0 +1,399 @@
+"""A chunk of any length as one compiled TensorFlow function.
+
+The simulator's state goes in and comes out as tensors: nothing is assigned, so a chunk that
+fails half-way has changed nothing on the device. The number of steps is a run-time value; one
+trace serves every length. Probe samples are written in place into one buffer per probe.
+
+Two ways to execute it, with the same contents of the loop:
+
+graph
+    TensorFlow's executor runs kernel after kernel, as in nengo-dl. The buffers are variables,
+    each given fresh memory of exactly the rows needed at the start of a chunk, so that the
+    previous chunk's samples stay with whoever has them.
+xla
+    The whole loop is one XLA program. Its buffers have a static number of rows, those of the
+    longest chunk (`simrun.records.Chunk.capacity`); another capacity is compiled once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simrun_nengo_dl.compat import load_nengo_dl
+from simrun_nengo_dl.inputs import InputNode
+from simrun_nengo_dl.probes import Recording, columns
+
+nengo_dl = load_nengo_dl()
+
+import tensorflow as tf  # noqa: E402 - after load_nengo_dl
+
+from nengo_dl import builder, config, utils  # noqa: E402
+
+Tensors = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a chunk left behind: the new state, and for each recording its buffer of rows."""
+
+    state: Tensors
+    buffers: Tensors
+
+
+class Program:
+    """The compiled loop over steps.
+
+    Parameters
+    ----------
+    tensor_graph : nengo_dl.tensor_graph.TensorGraph
+        Built: its variables exist.
+    recordings : sequence of Recording
+    inputs : sequence of InputNode
+        Nodes whose values change from step to step.
+    constants : sequence of (nengo.Node, numpy.ndarray)
+        Nodes whose values don't.
+    ahead : sequence of operators.AheadProcess
+        Processes inside the network that are computed on the host, as inputs are.
+    xla : bool
+    """
+
+    def __init__(
+        self,
+        tensor_graph: Any,
+        recordings: Sequence[Recording],
+        inputs: Sequence[InputNode],
+        constants: Sequence[tuple[Any, np.ndarray[Any, Any]]],
+        ahead: Sequence[Any] = (),
+        *,
+        xla: bool,
+    ) -> None:
+        self._tg = tensor_graph
+        self._recordings = recordings
+        self._inputs = inputs
+        self._constants = constants
+        self.ahead = ahead
+        self._columns = columns(recordings)
+        self._state_keys = list(tensor_graph.saved_state)
+        self._learned_keys = [k for k in tensor_graph.base_params if _is_learned(tensor_graph, k)]
+        self._accumulators = [r for r in recordings if r.accumulates]
+        self._functions: dict[int, Any] = {}
+        self._buffers: list[Any] = []
+        self._sizes: tuple[tuple[int, ...], Any] | None = None
+        self.xla = xla
+
+    # -- state ---------------------------------------------------------------------------
+
+    def initial_state(self) -> Tensors:
+        """The network's state before the first step, as tensors on the device."""
+        tg = self._tg
+        with self._context():
+            values = [tg.saved_state[k] for k in self._state_keys]
+            values += [tg.base_params[k] for k in self._learned_keys]
+            state = [tf.identity(v.read_value()) for v in values]
+            state += [tf.zeros(r.shape, _accumulator_dtype(r)) for r in self._accumulators]
+        return tuple(state)
+
+    def extra_variables(self) -> list[Any]:
+        """Variables of TensorNodes, which a chunk might assign."""
+        ours = {id(v) for v in (*self._tg.base_params.values(), *self._buffers)}
+        found: dict[int, Any] = {}
+        for function in self._functions.values():
+            for variable in function.variables:
+                if id(variable) not in ours:
+                    found[id(variable)] = variable
+        return list(found.values())
+
+    def stateful_random(self) -> bool:
+        """Whether TensorFlow's own generators are used, whose position nobody can read."""
+        names = {"RandomUniform", "RandomStandardNormal", "RandomPoissonV2", "RandomUniformInt",
+                 "TruncatedNormal", "RandomGamma", "Multinomial", "RandomShuffle"}  # fmt: skip
+        return any(
+            node.op in names
+            for function in self._functions.values()
+            for graph in (function.graph.as_graph_def(),)
+            for nodes in (graph.node, *(f.node_def for f in graph.library.function))
+            for node in nodes
+        )
+
+    # -- running -------------------------------------------------------------------------
+
+    def prepare(self, capacity: int) -> None:
+        """Trace and compile for chunks of up to ``capacity`` steps, if that isn't done yet."""
+        key = capacity if self.xla else 0
+        if key in self._functions:
+            return
+        self._functions.clear()
+        tg = self._tg
+        length = capacity if self.xla else None
+        with self._context():
+            if not self.xla and not self._buffers:
+                self._buffers = [_buffer(r, tg.dtype) for r in self._recordings]
+            spec = tf.TensorSpec
+            signature = [
+                spec([], tf.int32),
+                tuple(spec(x.shape, x.dtype) for x in self.initial_state()),
+                tuple(
+                    spec([length, tg.minibatch_size, size], tg.dtype)
+                    for size in self._input_sizes()
+                ),
+                spec([length, self._columns], tf.int32) if self._columns else (),
+                () if self.xla else spec([len(self._recordings)], tf.int32),
+            ]
+            function = tf.function(
+                self._trace(capacity), autograph=False, jit_compile=self.xla or None
+            )
+            self._functions[key] = function.get_concrete_function(*signature)
+
+    def run(
+        self,
+        steps: int,
+        capacity: int,
+        state: Tensors,
+        inputs: Sequence[Any],
+        marks: np.ndarray[Any, Any],
+        rows: tuple[int, ...],
+    ) -> Result:
+        """Execute ``steps`` steps.
+
+        Parameters
+        ----------
+        steps, capacity : int
+        state : tuple of tensor
+            Stays as it is.
+        inputs : sequence of tensor, shape (steps or capacity, minibatch, size)
+            Of each input node that has an output, then of each process computed ahead.
+        marks : numpy.ndarray of int32, shape (steps or capacity, columns)
+        rows : tuple of int
+            Rows of each recording's buffer (graph).
+        """
+        self.prepare(capacity)
+        with self._context():
+            arguments = [tf.constant(steps), *state, *inputs]
+            if self._columns:
+                arguments.append(tf.constant(marks))
+            if self.xla:
+                function = self._functions[capacity]
+            else:
+                function = self._functions[0]
+                if self._sizes is None or self._sizes[0] != rows:
+                    self._sizes = (rows, tf.constant(rows, tf.int32, (len(rows),)))
+                arguments.append(self._sizes[1])
+            state, buffers = function(*arguments)
+        return Result(tuple(state), tuple(buffers))
+
+    def run_nothing(self) -> None:
+        """Run zero steps: what the process holds has its final size then, and nothing changed."""
+        tg, length = self._tg, 1 if self.xla else 0
+        inputs = [
+            tf.zeros((length, tg.minibatch_size, size), tg.dtype) for size in self._input_sizes()
+        ]
+        marks = np.zeros((length, self._columns), np.int32)
+        rows = (0,) * len(self._recordings)
+        self.run(0, 1, self.initial_state(), inputs, marks, rows)
+
+    def release(self) -> None:
+        """Free the buffers that the last chunk left."""
+        for buffer, item in zip(self._buffers, self._recordings, strict=True):
+            buffer.assign(tf.zeros((0, *item.shape), buffer.dtype))
+
+    def forget(self) -> None:
+        """Free the compiled functions."""
+        self._functions.clear()
+        self._buffers.clear()
+
+    def _input_sizes(self) -> list[int]:
+        nodes = [i.node.size_out for i in self._inputs if i.node.size_out]
+        return nodes + [process.size for process in self.ahead]
+
+    # -- tracing -------------------------------------------------------------------------
+
+    @contextmanager
+    def _context(self):
+        """As nengo-dl's own methods run: its device, and Keras in the network's precision."""
+        floatx = tf.keras.backend.floatx()
+        tf.keras.backend.set_floatx(self._tg.dtype)
+        try:
+            with tf.device(self._tg.device):
+                yield
+        finally:
+            tf.keras.backend.set_floatx(floatx)
+
+    def _trace(self, capacity: int) -> Callable[..., Any]:
+        recordings, tg = self._recordings, self._tg
+
+        def chunk(steps: Any, state: Tensors, inputs: Tensors, marks: Any, rows: Any) -> Any:
+            if self.xla:
+                buffers = tuple(
+                    tf.zeros((r.rows(capacity), *r.shape), tg.dtype) for r in recordings
+                )
+            else:
+                buffers = ()
+                for i, (buffer, item) in enumerate(zip(self._buffers, recordings, strict=True)):
+                    shape = tf.concat([rows[i : i + 1], np.array(item.shape, np.int32)], 0)
+                    buffer.assign(tf.raw_ops.Empty(shape=shape, dtype=tg.dtype))
+            values = (tf.constant(0), state, buffers)
+            if tg.unroll > 1:
+                whole = steps - steps % tg.unroll
+                values = self._loop(whole, tg.unroll, values, inputs, marks)
+            _, state, buffers = self._loop(steps, 1, values, inputs, marks)
+            if not self.xla:
+                buffers = tuple(buffer.read_value() for buffer in self._buffers)
+            return state, buffers
+
+        return chunk
+
+    def _loop(
+        self, stop: Any, unroll: int, values: tuple[Any, ...], inputs: Tensors, marks: Any
+    ) -> Any:
+        """``while i < stop``, with ``unroll`` steps in each turn."""
+        tg = self._tg
+        # all that the operators cached while an earlier loop was traced belongs to that loop
+        self._build_operators()
+        params = {
+            k: tf.convert_to_tensor(v)
+            for k, v in tg.base_params.items()
+            if k not in self._learned_keys
+        }
+
+        def turn(i: Any, state: Tensors, buffers: Tensors) -> Any:
+            for _ in range(unroll):
+                i, state, buffers = self._step(i, state, buffers, params, inputs, marks)
+            return i, state, buffers
+
+        return tf.while_loop(lambda i, *_: i < stop, turn, values, parallel_iterations=1)
+
+    def _build_operators(self) -> None:
+        """What nengo-dl's ``TensorGraph.call`` does before its loop."""
+        tg = self._tg
+        signals = tg.signals
+        tf.random.set_seed(tg.seed)
+        signals.reset()
+        signals.dt = tf.constant(tg.dt, tg.dtype)
+        signals.dt_val = tg.dt
+        signals.zero = tf.constant(0, tg.dtype)
+        signals.one = tf.constant(1, tg.dtype)
+        tg.op_builder.build_pre(
+            signals,
+            builder.BuildConfig(
+                inference_only=tg.inference_only,
+                lif_smoothing=config.get_setting(tg.model, "lif_smoothing"),
+                cpu_only=not utils.tf_gpu_installed or "cpu" in (tg.device or "").lower(),
+                rng=np.random.RandomState(tg.seed),
+                training=bool(config.get_setting(tg.model, "learning_phase", False)),
+            ),
+        )
+
+    def _step(
+        self,
+        i: Any,
+        state: Tensors,
+        buffers: Tensors,
+        params: dict[Any, Any],
+        inputs: Tensors,
+        marks: Any,
+    ) -> Any:
+        tg = self._tg
+        signals = tg.signals
+        n_state, n_learned = len(self._state_keys), len(self._learned_keys)
+        accumulated = state[n_state + n_learned :]
+        learned = dict(zip(self._learned_keys, state[n_state : n_state + n_learned], strict=True))
+        # in the order of base_params, as nengo-dl fills them
+        bases = {k: learned.get(k, params.get(k)) for k in tg.base_params}
+        tg._fill_bases(dict(zip(self._state_keys, state[:n_state], strict=True)), bases)
+        self._write_inputs(i, inputs)
+        # side effects and probes of the last step come before this one, as in nengo-dl
+        with tf.control_dependencies([i]):
+            effects = tg.op_builder.build_step(signals)
+            values = [signals.gather(r.signal) for r in self._recordings]
+        row = marks[i] if self._columns else None
+        accumulated, samples = self._reduce(row, accumulated, values)
+        buffers, writes = self._write(i, row, buffers, samples)
+        with tf.control_dependencies([*effects, *values, *writes]):
+            i += 1
+        state = tuple(signals.bases[k] for k in (*self._state_keys, *self._learned_keys))
+        return i, (*state, *accumulated), buffers
+
+    def _write_inputs(self, i: Any, inputs: Tensors) -> None:
+        tg = self._tg
+        fed = [item.node for item in self._inputs if item.node.size_out]
+        values = {node: array[i] for node, array in zip(fed, inputs, strict=False)}
+        tg.signals.simrun_step = i
+        tg.signals.simrun_ahead = {
+            process.key: array
+            for process, array in zip(self.ahead, inputs[len(fed) :], strict=True)
+        }
+        for node, value in self._constants:
+            shape = (tg.minibatch_size, node.size_out)
+            values[node] = tf.constant(np.broadcast_to(value, shape), tg.dtype)
+        for node in tg.invariant_inputs:
+            signal = tg.model.sig[node]["out"]
+            if signal in tg.signals and node in values:
+                tg.signals.scatter(tg.signals[signal], values[node])
+
+    def _reduce(
+        self, row: Any, accumulated: Tensors, values: list[Any]
+    ) -> tuple[Tensors, list[Any]]:
+        """Add this step's values to their windows; what a step that ends one records."""
+        thinned = sum(not r.every_step for r in self._recordings)
+        kept, samples = [], []
+        mean = thinned + len(self._accumulators)
+        for item, value in zip(self._recordings, values, strict=True):
+            if not item.accumulates:
+                samples.append(value)
+                continue
+            begins = row[thinned + len(kept)] > 0
+            before = accumulated[len(kept)]
+            x = tf.cast(value, before.dtype)
+            combine = tf.maximum if item.spec.reduce == "max" else tf.add
+            total = tf.where(begins, x, combine(before, x))
+            kept.append(total)
+            if item.spec.reduce == "mean":
+                total = total / tf.cast(row[mean], total.dtype)
+                mean += 1
+            samples.append(tf.cast(total, value.dtype))
+        return tuple(kept), samples
+
+    def _write(
+        self, i: Any, row: Any, buffers: Tensors, samples: list[Any]
+    ) -> tuple[Tensors, list[Any]]:
+        written, writes, thinned = [], [], 0
+        for j, (item, sample) in enumerate(zip(self._recordings, samples, strict=True)):
+            at = i
+            if not item.every_step:
+                at = row[thinned]
+                thinned += 1
+            if self.xla:
+                from tensorflow.compiler.tf2xla.python import xla
+
+                start = tf.stack([at, *([0] * len(item.shape))])
+                written.append(xla.dynamic_update_slice(buffers[j], sample[None], start))
+            else:
+                writes.append(
+                    tf.raw_ops.ResourceScatterUpdate(
+                        resource=self._buffers[j].handle, indices=at, updates=sample
+                    )
+                )
+        return tuple(written), writes
+
+
+def _is_learned(tensor_graph: Any, key: Any) -> bool:
+    """Whether a learning rule changes a parameter: nengo-dl gives those a minibatch axis."""
+    arrays = tensor_graph.base_arrays_init
+    found = arrays["non_trainable"].get(key) or arrays["trainable"][key]
+    return bool(found[-1])
+
+
+def _accumulator_dtype(item: Recording) -> Any:
+    """Sums are kept in float64, so that millions of steps lose nothing."""
+    return tf.as_dtype(item.spec.dtype) if item.spec.reduce == "max" else tf.float64
+
+
+def _buffer(item: Recording, dtype: Any) -> Any:
+    return tf.Variable(
+        tf.zeros((0, *item.shape), dtype), shape=(None, *item.shape), trainable=False
+    )

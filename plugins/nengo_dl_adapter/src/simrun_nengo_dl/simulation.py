@@ -1,0 +1,268 @@
+"""The live simulation that simrun's engine drives."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from simrun.adapter import Simulation
+from simrun.errors import SimrunError, SimulationError
+from simrun.records import Chunk, MemoryEstimate, MemoryFailure, ProbeBlock
+from simrun_nengo_dl.compat import load_nengo_dl
+from simrun_nengo_dl.estimate import Sizes, estimate
+from simrun_nengo_dl.failures import Faults, out_of_memory
+from simrun_nengo_dl.host_state import HostState
+from simrun_nengo_dl.inputs import InputNode, aligned_empty, fill
+from simrun_nengo_dl.probes import Recording, columns, schedule
+from simrun_nengo_dl.program import Program
+
+load_nengo_dl()
+
+import tensorflow as tf  # noqa: E402 - after load_nengo_dl
+
+
+class NengoDLSimulation(Simulation):
+    """A nengo network, executed by nengo-dl's operators.
+
+    Parameters
+    ----------
+    tensor_graph : nengo_dl.tensor_graph.TensorGraph
+        Built, with its ``build_post`` done.
+    program : Program
+        Traced.
+    recordings : sequence of Recording
+    inputs : sequence of InputNode
+    host : HostState
+    faults : Faults
+        Knows which of the user's functions failed.
+    notes : sequence of str
+    facts : mapping
+        For `provenance`.
+    """
+
+    def __init__(
+        self,
+        tensor_graph: Any,
+        program: Program,
+        recordings: Sequence[Recording],
+        inputs: Sequence[InputNode],
+        host: HostState,
+        faults: Faults,
+        notes: Sequence[str],
+        facts: Mapping[str, Any],
+    ) -> None:
+        self._tg = tensor_graph
+        self._program = program
+        self._ahead = program.ahead
+        self._recordings = recordings
+        self._inputs = inputs
+        self._host = host
+        self._faults = faults
+        self._facts = dict(facts)
+        self._columns = columns(recordings)
+        self._arrays: list[np.ndarray[Any, Any]] = []
+        self._state = program.initial_state()
+        self._extra = program.extra_variables()
+        self._random = program.stateful_random()
+        self.probes = tuple(r.spec for r in recordings)
+        self.dt = float(tensor_graph.dt)
+        self.step = 0
+        self.alignment = int(tensor_graph.unroll)
+        self.device = "CPU" if self._is_cpu() else f"GPU ({tensor_graph.device or 'default'})"
+        self.notes = tuple(notes)
+
+    # -- the contract --------------------------------------------------------------------
+
+    def estimate_memory(self, steps: int) -> MemoryEstimate:
+        """Per probe, input, and what is fixed; see `simrun_nengo_dl.estimate`."""
+        tg = self._tg
+        return estimate(
+            _sizes(tg, self._state),
+            self._recordings,
+            self._inputs,
+            self._columns,
+            tg.minibatch_size,
+            np.dtype(tg.dtype).itemsize,
+            steps,
+            on_gpu=not self._is_cpu(),
+        )
+
+    def execute(self, chunk: Chunk) -> ProbeBlock:
+        """Run a chunk; nothing of `self` changes unless it succeeds.
+
+        Raises
+        ------
+        SimulationError
+            A function of the model raised, or returned None or something not finite.
+        """
+        program, steps = self._program, chunk.steps
+        length = chunk.capacity if program.xla else steps
+        plan = schedule(self._recordings, chunk)
+        marks = plan.marks
+        if self._columns and length > steps:
+            marks = np.pad(marks, ((0, length - steps), (0, 0)))
+        rows = tuple(
+            n + (not r.every_step) for n, r in zip(plan.recorded, self._recordings, strict=True)
+        )
+        self._faults.clear()
+        try:
+            inputs = self._fill_inputs(chunk.start, steps, length)
+            result = program.run(steps, chunk.capacity, self._state, inputs, marks, rows)
+            samples = {
+                item.spec.name: _samples(buffer, item, n)
+                for item, buffer, n in zip(
+                    self._recordings, result.buffers, plan.recorded, strict=True
+                )
+            }
+        except (tf.errors.OpError, MemoryError) as error:
+            if out_of_memory(error) is None:
+                raise self._faults.explain(error, chunk) from error
+            raise
+        except SimrunError:
+            raise
+        except Exception as error:
+            if self._faults.happened():
+                raise self._faults.explain(error, chunk) from error
+            raise
+        self._state, self.step = result.state, chunk.stop
+        return ProbeBlock(chunk.start, chunk.stop, samples)
+
+    def snapshot(self) -> object:
+        """References to the state's tensors, and copies of what Python functions remember."""
+        extra = [variable.read_value() for variable in self._extra]
+        return self.step, self._state, extra, self._host.capture()
+
+    def restore(self, snapshot: object) -> None:
+        """Put everything back.
+
+        Raises
+        ------
+        SimulationError
+            Something has advanced that can't be put back; `notes` has named it.
+        """
+        step, state, extra, host = snapshot  # type: ignore[misc]
+        if self._random:
+            raise SimulationError(
+                "the network draws random numbers from TensorFlow's own generators, which "
+                "can't be set back to the start of the failed chunk",
+                "run with smaller chunks from the start, or with `nengo_dl: {compile: auto}`",
+            )
+        if self._host.obstacles:
+            named = "; ".join(self._host.obstacles)
+            raise SimulationError(
+                f"can't go back to the start of the failed chunk: {named}",
+                "run with smaller chunks from the start, or keep that state in arrays",
+            )
+        self.step, self._state = step, state
+        for variable, value in zip(self._extra, extra, strict=True):
+            variable.assign(value)
+        try:
+            self._host.restore(host)
+        except RuntimeError as error:
+            raise SimulationError(
+                f"can't go back to the start of the failed chunk: {error}"
+            ) from error
+
+    def memory_failure(self, error: BaseException) -> MemoryFailure | None:
+        """TensorFlow's ResourceExhaustedError and what stands for it in XLA; MemoryError."""
+        failure = out_of_memory(error)
+        if failure is not None and self._is_cpu() and failure.where == "device":
+            return MemoryFailure("host", failure.message, failure.requested, failure.free)
+        return failure
+
+    def release(self) -> None:
+        """Free the buffers and inputs of the last chunk, and the garbage."""
+        self._arrays.clear()
+        self._program.release()
+        gc.collect()
+
+    def can_fall_back(self) -> bool:
+        """From a GPU to the CPU."""
+        return not self._is_cpu()
+
+    def fall_back(self) -> None:
+        """Move the state to the CPU and trace anew for it."""
+        self._tg.device = "/cpu:0"
+        self._program.forget()
+        with tf.device("/cpu:0"):
+            self._state = tuple(tf.identity(x) for x in self._state)
+        self.device = "CPU (fallback)"
+
+    def reset_device_peak(self) -> None:
+        """Start a new measurement; GPUs only."""
+        if not self._is_cpu():
+            tf.config.experimental.reset_memory_stats(self._gpu())
+
+    def device_peak(self) -> int | None:
+        """Peak bytes on the GPU; None on a CPU."""
+        if self._is_cpu():
+            return None
+        return int(tf.config.experimental.get_memory_info(self._gpu())["peak"])
+
+    def provenance(self) -> Mapping[str, Any]:
+        """Versions, precision, device and how the network was executed."""
+        packages = ("tensorflow", "nengo", "nengo-dl", "numpy", "simrun-nengo-dl")
+        return {**self._facts, "device": self.device, **{p: version(p) for p in packages}}
+
+    def close(self) -> None:
+        """Free the state, the buffers and the compiled functions."""
+        self._state = ()
+        self._arrays.clear()
+        self._program.forget()
+
+    # -- helpers -------------------------------------------------------------------------
+
+    def _is_cpu(self) -> bool:
+        return not tf.config.list_logical_devices("GPU") or "cpu" in (self._tg.device or "").lower()
+
+    def _gpu(self) -> str:
+        return (self._tg.device or "/gpu:0").lstrip("/").upper()
+
+    def _fill_inputs(self, start: int, steps: int, length: int) -> list[Any]:
+        """Tensors of the inputs' values, which share the memory of `_arrays` on a CPU."""
+        tg, tensors = self._tg, []
+        for index, item in enumerate(self._inputs):
+            array = self._array(index, length, item.node.size_out)
+            fill(array, item, tg.input_funcs[item.node], start, steps, self.dt)
+            if item.node.size_out:
+                tensors.append(_shared(array))
+        for index, process in enumerate(self._ahead, len(self._inputs)):
+            array = self._array(index, length, process.size)
+            array[:steps] = process.rows(start, steps)
+            tensors.append(_shared(array))
+        return tensors
+
+    def _array(self, index: int, length: int, size: int) -> np.ndarray[Any, Any]:
+        """Memory for an input's values in a chunk; the same for all chunks if it's large enough."""
+        tg = self._tg
+        if index == len(self._arrays):
+            self._arrays.append(aligned_empty((0, tg.minibatch_size, size), tg.dtype))
+        if len(self._arrays[index]) < length:
+            self._arrays[index] = aligned_empty((length, tg.minibatch_size, size), tg.dtype)
+        return self._arrays[index][:length]
+
+
+def _shared(array: np.ndarray[Any, Any]) -> Any:
+    """A tensor on the array's memory: a chunk is over before the array is written again."""
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def _samples(buffer: Any, item: Recording, count: int) -> np.ndarray[Any, Any]:
+    """The first rows of a buffer as an array: the same memory on a CPU, a copy from a GPU."""
+    return np.asarray(buffer)[:count].reshape(count, *item.spec.shape)
+
+
+def _sizes(tensor_graph: Any, state: Sequence[Any]) -> Sizes:
+    params = list(tensor_graph.base_params.values())
+    itemsize = np.dtype(tensor_graph.dtype).itemsize
+    signals = 0
+    for group in tensor_graph.base_arrays_init.values():
+        for _, shapes, _, _ in group.values():
+            signals += sum(int(np.prod(s, dtype=np.int64)) for s in shapes) * itemsize
+    parameters = sum(int(np.prod(v.shape)) * v.dtype.size for v in params)
+    held = sum(int(np.prod(x.shape)) * x.dtype.size for x in state)
+    return Sizes(parameters, held, max(signals - parameters, 0))
