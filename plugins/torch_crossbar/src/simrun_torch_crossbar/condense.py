@@ -1,0 +1,150 @@
+"""Up the tree: from devices to couplings between drivers and grounds, which are W. And down again.
+
+Everything is a coupling (a conductance between two nodes), never a diagonal: what a node is
+joined to in all is summed where a pivot needs it. So nothing is ever subtracted from a large
+number, and wires of 1e-6 ohm beside devices of 1e9 ohm cost no accuracy.
+
+An array of a front has shape (count * tiles, ...), tiles fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from simrun_torch_crossbar.elimination import Front, Zeros, fronts, is_base
+from simrun_torch_crossbar.kernels import cpu
+
+Weights = dict[Front, torch.Tensor]
+
+
+def transfer(G: torch.Tensor, zeros: Zeros, wires: Sequence[float]) -> torch.Tensor:
+    """Return W.
+
+    Parameters
+    ----------
+    G : Tensor, shape (tiles, m, n)
+        Conductances in siemens.
+    zeros : Zeros
+        The wires that are shorts.
+    wires : sequence of 4 floats
+        Conductances of source, word-line, bit-line and sense wires in siemens; of a short, any.
+
+    Returns
+    -------
+    Tensor, shape (tiles, m, n)
+        Siemens.
+    """
+    tiles, m, n = G.shape
+    native = G.device.type == "cpu" and cpu.available()
+    base = cpu.BASE if native else 1
+    tree = fronts(m, n, zeros, base)
+    G = G.contiguous()
+
+    done: dict[Front, torch.Tensor] = {}
+    waiting = _parents(tree, base)
+    for front in tree:
+        if native:
+            K = G.new_empty(front.count * tiles, front.kept, front.kept)
+            if is_base(front, base):
+                cpu.blocks(G, front, zeros, wires, K)
+            else:
+                cpu.merge(front, *_children(front, done, tiles), K)
+        else:
+            K, _ = _eliminate(front, _assembled(front, G, done, wires))
+        done[front] = K
+        _forget(front, base, done, waiting)
+    return done[tree[-1]][:, :m, m:].contiguous()
+
+
+def weights(G: torch.Tensor, zeros: Zeros, wires: Sequence[float]) -> tuple[Weights, torch.Tensor]:
+    """Return for each front the weights Z that its ports have in its eliminated nodes; and W.
+
+    The potentials of eliminated nodes are Z times those of the ports; no weight is negative, and
+    those of a node sum to 1.
+    """
+    tiles, m, n = G.shape
+    tree = fronts(m, n, zeros)
+    done: dict[Front, torch.Tensor] = {}
+    waiting = _parents(tree, 1)
+    Z: Weights = {}
+    for front in tree:
+        done[front], Z[front] = _eliminate(front, _assembled(front, G, done, wires), keep=True)
+        _forget(front, 1, done, waiting)
+    return Z, done[tree[-1]][:, :m, m:].contiguous()
+
+
+def _parents(tree: Sequence[Front], base: int) -> dict[Front, int]:
+    """Return how many fronts still need each front's result."""
+    waiting = dict.fromkeys(tree, 0)
+    for front in tree:
+        if not is_base(front, base):
+            for child in {child for child, _ in front.children}:
+                waiting[child] += 1
+    return waiting
+
+
+def _forget(
+    front: Front, base: int, done: dict[Front, torch.Tensor], waiting: dict[Front, int]
+) -> None:
+    """Drop the results that ``front`` was the last to need."""
+    if is_base(front, base):
+        return
+    for child in {child for child, _ in front.children}:
+        waiting[child] -= 1
+        if not waiting[child]:
+            del done[child]
+
+
+def _children(front: Front, done: dict[Front, torch.Tensor], tiles: int) -> list[torch.Tensor]:
+    return [
+        done[child][first * tiles : (first + front.count) * tiles]
+        for child, first in front.children
+    ]
+
+
+def _assembled(
+    front: Front, G: torch.Tensor, done: dict[Front, torch.Tensor], wires: Sequence[float]
+) -> torch.Tensor:
+    """Return the couplings between all nodes of a front, its own parts put together."""
+    tiles, _, n = G.shape
+    if front.children:
+        F: torch.Tensor | None = None
+        for K, to in zip(_children(front, done, tiles), front.maps, strict=True):
+            # Nodes that the child lacks read the diagonal, which is zero.
+            port = torch.zeros(front.nodes, dtype=torch.int64)
+            has = torch.zeros(front.nodes, dtype=torch.bool)
+            port[torch.from_numpy(to)] = torch.arange(len(to))
+            has[torch.from_numpy(to)] = True
+            entry = (port[:, None] * len(to) + port) * (has[:, None] & has)
+            part = K.flatten(1).index_select(1, entry.flatten().to(K.device))
+            F = part if F is None else F.add_(part)
+        assert F is not None
+        return F.unflatten(1, (front.nodes, front.nodes))
+    source, word, bit, sense = wires
+    left, u, d, below = front.maps[0].tolist()
+    F = G.new_zeros(front.count * tiles, front.nodes, front.nodes)
+    where = torch.from_numpy(front.origins[:, 0] * n + front.origins[:, 1]).to(G.device)
+    F[:, u, d] = G.flatten(1).index_select(1, where).T.flatten()
+    if left != u:
+        F[:, left, u] += source if front.kind.left else word
+    if d != below:
+        F[:, d, below] += sense if front.kind.bottom else bit
+    return F + F.mT
+
+
+def _eliminate(
+    front: Front, F: torch.Tensor, keep: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the couplings between the ports; and Z, where it is to be kept."""
+    e = front.eliminated
+    if e == 0:
+        return F, F[:, :0, :]
+    S = torch.diag_embed(F[:, :e].sum(-1)) - F[:, :e, :e]
+    L = torch.linalg.cholesky_ex(S).L
+    P = torch.linalg.solve_triangular(L, F[:, :e, e:], upper=False)
+    K = torch.baddbmm(F[:, e:, e:], P.mT, P)
+    K.diagonal(dim1=-2, dim2=-1).zero_()
+    Z = torch.linalg.solve_triangular(L.mT, P, upper=True) if keep else P
+    return K, Z
