@@ -33,6 +33,7 @@ __all__ = [
     "config_model",
     "load_document",
     "located",
+    "output_model",
     "plugin_names",
     "validate",
 ]
@@ -198,19 +199,23 @@ def config_model(adapter: AdapterEntry, sink: SinkEntry) -> type[RunConfig]:
     """`RunConfig` with the adapter's section, its probes and the sink's options filled in."""
     if adapter.name in RunConfig.model_fields:
         raise PluginError(f"adapter {adapter.name!r}: the name is a key of every config")
-    output: type[OutputConfig] = OutputConfig
-    if sink.config_model is not None:
-        output = create_model("OutputConfig", __base__=(OutputConfig, resolve(sink.config_model)))
     section = Field(default_factory=dict, validate_default=True, alias=adapter.name)
     fields: dict[str, Any] = {
         "probes": (
             GenericAlias(tuple, (resolve(adapter.probe_model), ...)),
             RunConfig.model_fields["probes"],
         ),
-        "output": (output, RunConfig.model_fields["output"]),
+        "output": (output_model(sink), RunConfig.model_fields["output"]),
         "settings": (resolve(adapter.config_model), section),
     }
     return create_model("RunConfig", __base__=RunConfig, **fields)
+
+
+def output_model(sink: SinkEntry) -> type[OutputConfig]:
+    """`OutputConfig` with the sink's options."""
+    if sink.config_model is None:
+        return OutputConfig
+    return create_model("OutputConfig", __base__=(OutputConfig, resolve(sink.config_model)))
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def call_model(reference: str, base: Path, arguments: Mapping[str, Any]) -> Any:
     try:
         model = function(**arguments)
     except Exception as error:
-        raise SimulationError(_blame(reference, error)) from error
+        raise SimulationError(blame(f"model: {reference}", error)) from error
     if model is None:
         raise SimulationError(f"model: {reference} returned None", "end it with `return network`")
     return model
@@ -103,7 +103,7 @@ def _load_file(path: Path, base: Path) -> Any:
             f"model: {path}, line {error.lineno}: {error.msg}", "mend the file"
         ) from None
     except (Exception, SystemExit) as error:
-        raise SimulationError(_blame(str(path), error)) from error
+        raise SimulationError(blame(f"model: {path}", error)) from error
     return module
 
 
@@ -116,9 +116,9 @@ def _load_module(name: str, base: Path) -> Any:
             raise ConfigError(
                 f"model: no module named {name!r}", "for a file write FILE.py:FUNCTION"
             ) from None
-        raise SimulationError(_blame(name, error)) from error
+        raise SimulationError(blame(f"model: {name}", error)) from error
     except (Exception, SystemExit) as error:
-        raise SimulationError(_blame(name, error)) from error
+        raise SimulationError(blame(f"model: {name}", error)) from error
 
 
 def _prepend(base: Path) -> None:
@@ -126,15 +126,25 @@ def _prepend(base: Path) -> None:
         sys.path.insert(0, str(base))
 
 
-def _blame(reference: str, error: BaseException) -> str:
-    """One line that says what the model's code raised, and where in that code."""
-    frames = traceback.extract_tb(error.__traceback__)
+def blame(what: str, error: BaseException) -> str:
+    """One line that says what was raised, and where in the code of the user or of a plugin.
+
+    Parameters
+    ----------
+    what : str
+        What raised, for example ``"model: network.py:build"``.
+    """
     ours = Path(__file__).parent
-    theirs = [
-        f for f in frames if ours not in Path(f.filename).parents and "importlib" not in f.filename
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if ours not in Path(frame.filename).parents and "importlib" not in frame.filename
     ]
-    at = f" (at {theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
-    return f"model: {reference} raised {type(error).__name__}: {error}{at}"
+    # the user's own code says more than the library that it called
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    at = f" (at {own[-1].filename}, line {own[-1].lineno})" if own else ""
+    first = next(iter(str(error).splitlines()), "")
+    return f"{what} raised {type(error).__name__}: {first:.500}{at}"
 
 
 def fingerprint(reference: str, base: Path) -> str | None:

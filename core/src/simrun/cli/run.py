@@ -1,0 +1,74 @@
+"""``simrun run`` and ``simrun plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from simrun.errors import EXIT_DONE, EXIT_RESUMABLE, EXIT_SIMULATION
+from simrun.units import parse_bytes
+
+EXIT_CODES = {"done": EXIT_DONE, "stopped": EXIT_RESUMABLE, "failed": EXIT_SIMULATION}
+
+
+def _size(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    try:
+        return None if value is None else parse_bytes(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The argument and the options that running and planning share."""
+    for decorate in reversed([
+        click.argument("config", metavar="CONFIG.yaml"),
+        click.option("--plugin", metavar="NAME", help="The simulator, in place of the config's."),
+        click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE",
+                     help="Change a setting, such as probes.0.reduce=mean; repeatable."),
+        click.option("--budget", callback=_size, metavar="SIZE",
+                     help="Memory for the simulation, such as 8GiB; left out: what is free."),
+        click.option("--output", metavar="DIR", help="The run's folder."),
+        click.option("--steps", type=int, metavar="N", help="Steps in all."),
+    ]):  # fmt: skip
+        command = decorate(command)
+    return command
+
+
+@click.command("run")
+@_common
+@click.option(
+    "--max-hours",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="H",
+    help="Stop after so long, to go on by the same command.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show the plan, as `simrun plan` does.")
+def run_command(config: str, max_hours: float | None, dry_run: bool, **options: Any) -> int:
+    """Run a config, or go on with it (`run` may be left out)."""
+    from simrun import api
+    from simrun.cli import tables
+    from simrun.cli.progress import progress
+
+    if dry_run:
+        return _plan(config, options)
+    with progress() as observer:
+        ended = api.run(config, max_hours=max_hours, observers=[observer], **options)
+    tables.show(tables.run_summary(ended, observer.start))
+    return EXIT_CODES[ended.status]
+
+
+@click.command("plan")
+@_common
+def plan_command(config: str, **options: Any) -> int:
+    """Show what a run would take: memory, disk, chunks."""
+    return _plan(config, options)
+
+
+def _plan(config: str, options: dict[str, Any]) -> int:
+    from simrun import api
+    from simrun.cli import tables
+
+    tables.show(tables.plan_tables(api.plan(config, **options)))
+    return EXIT_DONE
