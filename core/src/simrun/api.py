@@ -31,6 +31,7 @@ from simrun.reading import Run
 from simrun.records import ChunkCommitted, Plan, ProbeSpec, RunEnded, RunStarted
 from simrun.runlog import RunLog
 from simrun.sink import Reader, SinkRequest
+from simrun.supervisor import show_life
 from simrun.units import parse_bytes, parse_steps
 from simrun.writer import Writer
 
@@ -119,6 +120,7 @@ def run(
     plugins: Sequence[Any] = (),
     max_hours: float | None = None,
     observers: Sequence[Any] = (),
+    chunk_limit: int | None = None,
 ) -> RunEnded:
     """Run a simulation, or go on with one that was begun in the same folder.
 
@@ -131,6 +133,8 @@ def run(
     observers : sequence
         Objects or modules that implement the hooks ``simrun_run_started``,
         ``simrun_chunk_committed`` or ``simrun_run_ended``.
+    chunk_limit : int, optional
+        Plan no longer chunks than this (the supervisor asks for it after a kill for memory).
 
     Returns
     -------
@@ -156,6 +160,9 @@ def run(
             if journal.step >= end:
                 return _nothing_to_do(setup, journal, begin)
             made = _make_plan(setup, simulation, end)
+            if chunk_limit is not None and chunk_limit < made.chunk:
+                limit = planning.align(chunk_limit, made.alignment)
+                made = planning.with_chunk(made, limit)
             return _execute(setup, simulation, journal, made, stop, begin)
 
 
@@ -421,6 +428,7 @@ def _execute(
             setup.config.sink_options(),
         )
     )
+    journal.manifest["chunk"] = made.chunk
     journal.write()
     writer = Writer(sink, journal)
     problems: dict[str, str] = {}
@@ -435,7 +443,14 @@ def _execute(
     started = RunStarted(made, simulation.probes, simulation.dt, str(directory), simulation.notes)
     tell("simrun_run_started", started)
     engine = Engine(
-        simulation, made, writer, manager.hook, stop, report, setup.config.checkpoint.seconds
+        simulation,
+        made,
+        writer,
+        manager.hook,
+        stop,
+        report,
+        lambda: show_life(directory),
+        setup.config.checkpoint.seconds,
     )
 
     def ended(status: Literal["done", "stopped", "failed"], reason: str) -> RunEnded:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from simrun import memory, planning
+from simrun import memory, models, planning
 from simrun.adapter import Simulation
-from simrun.errors import OutOfMemoryError, SimulationError
+from simrun.errors import OutOfMemoryError, SimrunError, SimulationError
 from simrun.interrupts import StopRequest
 from simrun.records import (
     Abort,
@@ -44,6 +44,8 @@ class Engine:
     stop : StopRequest
     report : callable
         Called with a `ChunkCommitted` after each commit, in the caller's thread.
+    alive : callable
+        Called after each chunk: the supervisor's sign of life.
     checkpoint_seconds : float or None
         Time between checkpoints; None: such that they take 1 % of the time.
     """
@@ -56,6 +58,7 @@ class Engine:
         hook: Any,
         stop: StopRequest,
         report: Callable[[ChunkCommitted], None],
+        alive: Callable[[], None],
         checkpoint_seconds: float | None,
     ) -> None:
         self._simulation = simulation
@@ -63,6 +66,7 @@ class Engine:
         self._hook = hook
         self._stop = stop
         self._report = report
+        self._alive = alive
         self._checkpoint_seconds = checkpoint_seconds
         self._messages: list[str] = []
         self._reported = writer.committed
@@ -110,6 +114,7 @@ class Engine:
             if chunk.stop > self._writer.committed:
                 self._writer.put(block)
             del block, snapshot  # the writer alone holds the samples now
+            self._alive()
             self._checkpoint_if_due()
             self._report_commits()
         self._finish()
@@ -133,7 +138,12 @@ class Engine:
         except Exception as error:
             failure = self._simulation.memory_failure(error)
             if failure is None:
-                raise
+                if isinstance(error, SimrunError):
+                    raise
+                steps = f"steps {chunk.start + 1} to {chunk.stop}"
+                raise SimulationError(
+                    models.blame(f"the simulation, in {steps},", error)
+                ) from error
             return None, failure
         if self._simulation.step != chunk.stop:
             raise SimulationError(

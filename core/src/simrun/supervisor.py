@@ -1,0 +1,189 @@
+"""Runs the engine in a child process and survives its death.
+
+A run out of memory in the kernel's sense is killed without a word, a native library may crash
+or hang; none of that can be caught inside the process. What was committed is safe, so that a
+fresh process goes on from there, with shorter chunks where memory was the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simrun.errors import EXIT_RESUMABLE
+
+RESTARTS = 3
+HEARTBEAT_SECONDS = 1800.0
+POLL_SECONDS = 0.2
+#: What a fault in native code ends a process with.
+CRASHES = tuple(
+    getattr(signal, name)
+    for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")
+    if hasattr(signal, name)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Why a child ended without saying so itself."""
+
+    reason: str
+    restart: bool
+    smaller: bool
+
+
+def supervise(
+    command: Sequence[str],
+    directory: Path,
+    say: Callable[[str], None],
+    restarts: int = RESTARTS,
+    heartbeat_seconds: float = HEARTBEAT_SECONDS,
+) -> int:
+    """Run a command that runs a simulation, and start it again when it dies.
+
+    Parameters
+    ----------
+    command : sequence of str
+        Starts the engine; ``--chunk-limit N`` is appended where memory killed it.
+    directory : pathlib.Path
+        The run's folder; its manifest and the time of its lock file tell how the child does.
+    say : callable
+        Called with a line for the user at each death.
+    restarts : int
+        At most so many.
+    heartbeat_seconds : float
+        A child that finishes no chunk for so long is taken to hang, and killed.
+
+    Returns
+    -------
+    int
+        The exit code: the child's, or 75 when it died too often.
+    """
+    limit: int | None = None
+    for attempt in range(restarts + 1):
+        kills = oom_kills()
+        options = [] if limit is None else ["--chunk-limit", str(limit)]
+        with _forwarding(subprocess.Popen([*command, *options])) as child:
+            hung = _wait(child, directory / "run.lock", heartbeat_seconds)
+        death = judge(child.returncode, oom_kills() > kills, hung)
+        if death is None:
+            return child.returncode
+        step, chunk = _progress(directory)
+        going_on = death.restart and attempt < restarts
+        if death.smaller and chunk is not None:
+            limit = max(chunk // 2, 1)
+        how = "" if limit is None else f" with chunks of at most {limit} steps"
+        then = f"starting again from step {step}{how}" if going_on else _give_up(step, attempt)
+        say(f"{death.reason}; {then}")
+        if not going_on:
+            break
+    return EXIT_RESUMABLE
+
+
+def judge(returncode: int, oom_killed: bool, hung: bool) -> Death | None:
+    """What a child's end means; None where it ended by its own will. Pure."""
+    if hung:
+        return Death("the engine finished no chunk for too long and was killed", True, False)
+    if returncode >= 0:
+        return None
+    number = -returncode
+    name = signal.Signals(number).name
+    if number == signal.SIGKILL and oom_killed:
+        return Death("the kernel killed the engine because memory ran out", True, True)
+    if number in CRASHES:
+        return Death(f"the engine crashed in native code ({name})", True, False)
+    return Death(f"the engine was killed by {name}", False, False)
+
+
+def oom_kills(
+    cgroup: Path = Path("/proc/self/cgroup"),
+    root: Path = Path("/sys/fs/cgroup"),
+    vmstat: Path = Path("/proc/vmstat"),
+) -> int:
+    """How often the kernel has killed for memory: in this process's cgroups, and in all."""
+    count = _counter(vmstat, "oom_kill")
+    with contextlib.suppress(OSError):
+        for line in cgroup.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers == "":
+                count += _counter(root / path.lstrip("/") / "memory.events", "oom_kill")
+            elif "memory" in controllers.split(","):
+                group = root / "memory" / path.lstrip("/")
+                count += _counter(group / "memory.oom_control", "oom_kill")
+    return count
+
+
+def _counter(path: Path, name: str) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    return 0
+
+
+def _wait(child: subprocess.Popen[Any], sign_of_life: Path, limit: float) -> bool:
+    """Wait for a child's end; kill it, and return True, when it shows no life for too long."""
+    begin = time.time()
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(POLL_SECONDS)
+            return False
+        last = begin
+        with contextlib.suppress(OSError):
+            last = max(begin, sign_of_life.stat().st_mtime)
+        if time.time() - last > limit:
+            child.kill()
+            child.wait()
+            return True
+
+
+@contextlib.contextmanager
+def _forwarding(child: subprocess.Popen[Any]) -> Iterator[subprocess.Popen[Any]]:
+    """Pass on the signals that ask for a stop; the terminal sends SIGINT to both anyway."""
+
+    def forward(number: int, frame: Any) -> None:
+        child.send_signal(number)
+
+    handlers = {signal.SIGINT: _ignore, signal.SIGTERM: forward, signal.SIGUSR1: forward}
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield child
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+
+
+def _ignore(number: int, frame: Any) -> None:
+    """The child decides what an interrupt means."""
+
+
+def _progress(directory: Path) -> tuple[int, int | None]:
+    """Committed step and the plan's chunk, by the manifest."""
+    try:
+        manifest = json.loads((directory / "manifest.json").read_bytes())
+        return int(manifest["step"]), int(manifest["chunk"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0, None
+
+
+def _give_up(step: int, attempt: int) -> str:
+    often = f" after {attempt} restarts" if attempt else ""
+    return f"giving up{often}; step {step} is committed, the same command goes on from there"
+
+
+def show_life(directory: Path) -> None:
+    """Called by the engine's process after each chunk."""
+    with contextlib.suppress(OSError):
+        os.utime(directory / "run.lock")
