@@ -14,20 +14,10 @@ sys.path.insert(0, str(HERE))  # for `import toy_plugin`
 import toy_plugin  # noqa: E402
 
 
-def install(folder: Path, entry_points: dict[str, str], name: str = "simrun-toy") -> Path:
-    """Make a distribution, by its metadata alone; put ``folder`` on sys.path to install it."""
-    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    lines = [f"{key} = {value}" for key, value in entry_points.items()]
-    (info / "entry_points.txt").write_text("\n".join(["[simrun]", *lines, ""]))
-    return folder
-
-
 @pytest.fixture
 def installed(tmp_path_factory, monkeypatch):
     """A folder on sys.path, as site-packages is, with the toy installed in it."""
-    folder = install(tmp_path_factory.mktemp("site"), {"toy": "toy_plugin"})
+    folder = toy_plugin.install(tmp_path_factory.mktemp("site"), {"toy": "toy_plugin"})
     for place in (HERE, folder):
         monkeypatch.syspath_prepend(str(place))
         monkeypatch.setenv("PYTHONPATH", str(place), prepend=":")

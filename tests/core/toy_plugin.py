@@ -176,6 +176,16 @@ def write_model(folder: Path, n: int = 3, name: str = "model.py") -> None:
     )
 
 
+def install(folder: Path, entry_points: dict[str, str], name: str = "simrun-toy") -> Path:
+    """Make a distribution, by its metadata alone; put ``folder`` on sys.path to install it."""
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    lines = [f"{key} = {value}" for key, value in entry_points.items()]
+    (info / "entry_points.txt").write_text("\n".join(["[simrun]", *lines, ""]))
+    return folder
+
+
 @simrun.hookimpl
 def simrun_adapters():
     return [AdapterEntry("toy", "counts in integers, for tests", ToyConfig, Toy)]
