@@ -4,16 +4,16 @@ import warnings
 
 import nengo
 import numpy as np
+
 from simrun_nengo_dl.compat import load_nengo_dl
 
 nengo_dl = load_nengo_dl()
 
 import tensorflow as tf  # noqa: E402
-from nengo_dl import builder  # noqa: E402
-from simrun_nengo_dl import operators  # noqa: E402
 from tensorflow.compiler.tf2xla.python import xla as hlo  # noqa: E402
 
-INPUT = np.sin
+from nengo_dl import builder  # noqa: E402
+from simrun_nengo_dl import operators  # noqa: E402
 
 
 class Bare(nengo_dl.Simulator):
@@ -113,6 +113,7 @@ class Run:
             graph.build_post()
             self.built = True
         arrays = []
+        length = length or n
         for node in self.nodes:
             values = np.zeros((length, graph.minibatch_size, node.size_out), dtype)
             source = graph.input_funcs[node]
@@ -151,7 +152,9 @@ def dl(net, n, minibatch=None, seed=1):
     """The same samples from nengo-dl's own run_steps, (n, minibatch, size) each."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with nengo_dl.Simulator(net, progress_bar=False, seed=seed, minibatch_size=minibatch) as sim:
+        with nengo_dl.Simulator(
+            net, progress_bar=False, seed=seed, minibatch_size=minibatch
+        ) as sim:
             sim.run_steps(n)
     data = [np.asarray(sim.data[p]) for p in net.probes]
     return [d[:, None] if minibatch is None else d.swapaxes(0, 1) for d in data]

@@ -47,7 +47,7 @@ def install(graph: Any, *, xla: bool) -> list[AheadProcess]:
     """
     builds = graph.op_builder.op_builds
     for index, ops in enumerate(graph.plan):
-        native = spiking.builder(ops, graph, index)
+        native = spiking.builder(ops, graph, index, xla=xla)
         if native is None and xla:
             native = _compilable(ops, graph, index)
         if native is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from nengo_dl.neuron_builders import GenericNeuronBuilder
-from nengo_dl.process_builders import GenericProcessBuilder
 from nengo_dl.op_builders import SimPyFuncBuilder
+from nengo_dl.process_builders import GenericProcessBuilder
 
 from .ahead import AheadProcess
 
