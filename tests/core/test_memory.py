@@ -86,3 +86,22 @@ def test_disk_free_of_a_folder_that_is_not_there_yet(tmp_path):
 
 def test_no_gpu_is_no_error():
     assert memory.gpu_free("CPU") is None
+
+
+def test_freed_memory_goes_back_to_the_system_at_once():
+    code = """
+import numpy as np
+from simrun import memory
+memory.give_back_freed_memory()
+for _ in range(20):  # glibc would raise its threshold at the first of these
+    blocks = [np.ones(20 << 20, np.uint8) for _ in range(2)]
+    del blocks
+    kept = [np.ones(1 << 20, np.uint8)]
+memory.reset_peak()
+base = memory.resident()
+blocks = [np.ones(20 << 20, np.uint8) for _ in range(2)]
+del blocks
+assert memory.peak_resident() - base > 39 << 20, "the blocks weren't given back before"
+assert memory.resident() - base < 2 << 20
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -268,9 +268,10 @@ def _opened(setup: _Setup) -> Iterator[Simulation]:
 
 def _make_plan(setup: _Setup, simulation: Simulation, end: int) -> Plan:
     config, hook = setup.config, setup.selection.manager.hook
-    wanted = config.chunk or planning.preferred_chunk(simulation.probes, simulation.alignment)
+    preferred = planning.preferred_chunk(simulation.probes, simulation.alignment)
+    typical = min(config.chunk or preferred, preferred, end - simulation.step)
     estimate = planning.complete(
-        hook.simrun_estimate_memory(simulation=simulation, steps=min(wanted, end)),
+        hook.simrun_estimate_memory(simulation=simulation, steps=typical),
         simulation.probes,
         memory.resident(),
     )
