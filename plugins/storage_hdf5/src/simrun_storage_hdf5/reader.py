@@ -7,65 +7,31 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 
+from simrun.columnar import ColumnReader
 from simrun.errors import SinkError
-from simrun.layout import Layout, is_events
-from simrun.rows import Dense, Joined, Rows
-from simrun.sink import Reader, SinkRequest
+from simrun.rows import Joined, Rows
+from simrun.sink import SinkRequest
 from simrun_storage_hdf5 import segment
 from simrun_storage_hdf5.record import EMPTY, SEGMENTS, check_final, check_format
+from simrun_storage_hdf5.segment import Segment
 
 
-class Hdf5Reader(Reader):
+class Hdf5Reader(ColumnReader):
     """Reads the parts that a commit's record names; rows beyond it are never seen.
 
-    Raises
-    ------
-    SinkError
-        A file that the record names is missing or can't be opened.
+    Nothing is opened before it is needed: then `SinkError` says which file is missing or damaged.
     """
 
     def __init__(self, request: SinkRequest) -> None:
+        super().__init__(request)
         record = request.committed or EMPTY
         check_format(record)
         self._directory = request.directory
         self._record = record
-        self._dt = request.dt
-        self._probes = {probe.name: probe for probe in request.probes}
-        self._layout = Layout(request.probes, request.dt)
-        self._columns = {column.name: column for column in self._layout.columns}
-        final = record["final"]
-        self._final = _open(check_final(request.directory, final)) if final is not None else None
-        self._segments = []
-        for entry in record["segments"]:
-            part = segment.open_committed(
-                request.directory / SEGMENTS, self._layout.columns, entry, writable=False
-            )
-            self._segments.append(part)
-
-    def array(self, name: str) -> Rows:
-        probe = self._probes[name]
-        group = self._layout.names[name]
-        if not is_events(probe):
-            return self.column(group)
-        axes = self._layout.event_axes(name)
-        return Dense(lambda c: self.column(f"{group}/{c}"), axes, probe.shape, probe.dtype)
-
-    def events(self, name: str) -> tuple[np.ndarray[Any, Any], ...]:
-        """The events of a probe with ``format: events``.
-
-        Returns
-        -------
-        tuple of numpy.ndarray
-            Step of each event (int64), its position along each axis of a sample (int32), and
-            its value.
-        """
-        group = self._layout.names[name]
-        time = self.column(f"{group}/time")[:]
-        step = time if self._dt is None else np.rint(time / self._dt).astype(np.int64)
-        axes = self._layout.event_axes(name)
-        return (step, *(self.column(f"{group}/{c}")[:] for c in (*axes, "value")))
+        self._columns = {column.name: column for column in self.layout.columns}
+        self._final: h5py.File | None = None
+        self._segments: list[Segment] = []
 
     def verify(self) -> list[str]:
         found: list[str] = []
@@ -80,7 +46,7 @@ class Hdf5Reader(Reader):
         for entry in self._record["segments"]:
             try:
                 part = segment.open_committed(
-                    self._directory / SEGMENTS, self._layout.columns, entry, writable=False
+                    self._directory / SEGMENTS, self.layout.columns, entry, writable=False
                 )
             except SinkError as error:
                 found.append(error.message)
@@ -94,14 +60,26 @@ class Hdf5Reader(Reader):
             part.close()
         if self._final is not None:
             self._final.close()
+        self._final, self._segments = None, []
 
     def column(self, name: str) -> Rows:
-        """The committed rows of a column (see `simrun.layout`)."""
+        self._open()
         column = self._columns[name]
         parts: list[tuple[Any, int]] = [(s.array(column), s.rows[name]) for s in self._segments]
         if self._final is not None:
             parts.insert(0, (self._final[name], self._record["final"]["rows"][name]))
         return Joined(parts, column.shape, column.dtype)
+
+    def _open(self) -> None:
+        final = self._record["final"]
+        if final is not None and self._final is None:
+            self._final = _open(check_final(self._directory, final))
+        for entry in self._record["segments"][len(self._segments) :]:
+            self._segments.append(
+                segment.open_committed(
+                    self._directory / SEGMENTS, self.layout.columns, entry, writable=False
+                )
+            )
 
 
 def _open(path: Path) -> h5py.File:

@@ -1,0 +1,1 @@
+"""Zarr storage for simrun; the plugin is `simrun_storage_zarr.plugin`."""
