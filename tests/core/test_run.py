@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simrun
-from simrun.errors import OutOfMemoryError
+from simrun.errors import OutOfMemoryError, SimulationError
 
 
 def whole(project, tmp_path, name="whole", **changes):
@@ -128,7 +128,7 @@ def test_a_failing_observer_never_harms_the_run(project, tmp_path):
 
 
 def test_a_simulation_that_fails_keeps_its_samples(project, tmp_path):
-    with pytest.raises(RuntimeError, match="told to fail"):
+    with pytest.raises(SimulationError, match="RuntimeError: told to fail at step 35"):
         simrun.run(project(chunk=10, toy={"fail_at": 35}))
     with simrun.open_run(tmp_path / "out") as run:
         assert (run.status, run.step) == ("failed", 30)
