@@ -35,7 +35,7 @@ class Commands(click.Group):
             args = ["--help"]
         elif first not in (*self.commands, "--help", "-h", "--version"):
             near = get_close_matches(first, self.commands, 1)
-            if near and not Path(first).exists():
+            if near and not first.startswith("-") and not Path(first).exists():
                 raise click.UsageError(f"no command and no file {first!r}; did you mean {near[0]}?")
             args = ["run", *args]
         return super().parse_args(ctx, args)
@@ -89,7 +89,7 @@ def _complain(message: str, hint: str) -> None:
         click.echo(f"  {line}", err=True)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("simrun", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="simrun %(version)s")
 def main() -> None:
     """Long simulations inside a fixed memory budget.
