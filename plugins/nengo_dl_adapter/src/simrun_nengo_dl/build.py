@@ -107,7 +107,7 @@ def load_params(tensor_graph: Any, path: Path) -> None:
 
 
 def watch_functions(tensor_graph: Any, labels: dict[Any, str], faults: Faults) -> None:
-    """Let ``faults`` know which function of the model raises."""
+    """Let ``faults`` know which function of the model raises; the trace looks them up late."""
     by_signal = {
         id(tensor_graph.model.sig[node]["out"]): f"node {labels.get(node) or node}"
         for node in tensor_graph.model.toplevel.all_nodes
@@ -116,8 +116,7 @@ def watch_functions(tensor_graph: Any, labels: dict[Any, str], faults: Faults) -
         if isinstance(operator, SimPyFunc) and operator.fn is not None:
             label = by_signal.get(id(operator.output))
             if label is None:
-                name = getattr(operator.fn, "__name__", type(operator.fn).__name__)
-                label = f"function {name}"
+                label = _name(operator.fn)
             operator.fn = faults.watch(operator.fn, label, operator.t is not None)
 
 
@@ -142,7 +141,7 @@ def host_roots(tensor_graph: Any, labels: dict[Any, str]) -> Iterator[tuple[str,
                 yield f"node {labels.get(node) or node}", function
     for operator in _operators(tensor_graph):
         if isinstance(operator, SimPyFunc) and operator.fn is not None:
-            yield f"function {getattr(operator.fn, '__name__', operator.fn)}", operator.fn
+            yield _name(operator.fn), operator.fn
     for operators, build in _builds(tensor_graph):
         for name in ("step_fs", "step_states"):
             if hasattr(build, name):
@@ -152,6 +151,10 @@ def host_roots(tensor_graph: Any, labels: dict[Any, str]) -> Iterator[tuple[str,
         if neurons is not None:
             for operator in operators:
                 yield f"neuron type {type(operator.neurons).__name__}", operator.neurons
+
+
+def _name(function: Any) -> str:
+    return f"function {getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
 def _operators(tensor_graph: Any) -> Iterator[Any]:

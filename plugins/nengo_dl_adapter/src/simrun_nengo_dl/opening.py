@@ -51,10 +51,10 @@ def open_simulation(request: OpenRequest) -> NengoDLSimulation:
         build.load_params(graph, request.base / settings.load_params)
     recordings = probes.make_recordings(graph, named, settings.minibatch_size is not None)
     fed, constants = _input_nodes(graph, labels, settings, request)
-    faults = Faults()
-    build.watch_functions(graph, labels, faults)
     program, notes = _program(graph, settings, recordings, fed, constants)
     host = HostState(build.host_roots(graph, labels))
+    faults = Faults()
+    build.watch_functions(graph, labels, faults)
     build.watch_steps(graph, labels, faults)
     notes += [f"can't be rolled back after running out of memory: {o}" for o in host.obstacles]
     if not nengo_dl_setting(network, "use_loop", True):
