@@ -22,6 +22,7 @@ from simrun.errors import (
     ConfigError,
     OutputExistsError,
     ResumableError,
+    SimrunError,
     SimulationError,
 )
 from simrun.interrupts import StopRequest, stop_on_signals
@@ -246,6 +247,17 @@ def _configure(
     return _Setup(document, validated, selection, selection.adapter, limit)
 
 
+def _open(adapter: AdapterEntry, request: OpenRequest) -> Simulation:
+    factory = resolve(adapter.factory)
+    try:
+        return factory(request)  # type: ignore[no-any-return]
+    except SimrunError:
+        raise
+    except (Exception, SystemExit) as error:
+        what = f"{adapter.name}, opening the model,"
+        raise SimulationError(models.blame(what, error)) from error
+
+
 @contextmanager
 def _opened(setup: _Setup) -> Iterator[Simulation]:
     config = setup.config
@@ -258,7 +270,7 @@ def _opened(setup: _Setup) -> Iterator[Simulation]:
         config.settings,
     )
     with located(setup.document):
-        simulation: Simulation = resolve(setup.adapter.factory)(request)
+        simulation = _open(setup.adapter, request)
     try:
         with located(setup.document):
             yield simulation

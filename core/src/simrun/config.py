@@ -44,6 +44,12 @@ def _duration(value: str) -> str:
     return value
 
 
+def _folder(value: Any) -> Any:
+    if value == "" or "\0" in str(value):
+        raise ValueError(f"found {show(value)}; allowed: the path of a folder")
+    return value
+
+
 def _chunk(value: Any) -> Any:
     if value == "auto":
         return None
@@ -82,7 +88,9 @@ class OutputConfig(BaseModel):
     """The ``output`` section. A sink's own options stand beside these keys."""
 
     model_config = _SECTION
-    path: Path = Field(description="the run's directory; relative paths start from the config.")
+    path: Annotated[Path, BeforeValidator(_folder)] = Field(
+        description="the run's directory; relative paths start from the config."
+    )
     sink: str = Field(default="npy", description="Storage back end.")
     durability: Literal["process", "power"] = Field(
         default="process",

@@ -14,7 +14,8 @@ from simrun.errors import ConfigError
 
 #: A place in a document: keys and list indices.
 KeyPath = tuple[str | int, ...]
-MAX_BYTES = 1 << 20
+#: PyYAML reads some 25 kB a second at worst; no config comes near this.
+MAX_BYTES = 256 << 10
 MAX_VALUES = 100_000
 MAX_DEPTH = 50
 _TAG = "tag:yaml.org,2002:"
@@ -155,7 +156,7 @@ def _read(file: Path) -> str:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file}: can't be read: {error}") from None
     if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{file}: larger than 1 MiB; this is no config file")
+        raise ConfigError(f"{file}: larger than 256 KiB; data belongs in files of its own")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
