@@ -4,11 +4,10 @@ import json
 import os
 import pty
 import re
+import resource
 import signal
-import statistics
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -73,13 +72,16 @@ def test_import_simrun_imports_no_simulator_and_no_storage():
 
 def test_help_is_quick():
     def seconds(*arguments):
-        begin = time.perf_counter()
+        # the processor's time, and the least of several: on a busy machine the wall clock
+        # would measure the others
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert python(*arguments).returncode == 0
-        return time.perf_counter() - begin
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     code = "import sys; sys.argv = ['simrun', '--help']; from simrun.cli import main; main()"
-    beside = [seconds("-c", code) - seconds("-c", "pass") for _ in range(7)]
-    assert statistics.median(beside) < 0.3
+    helped = min(seconds("-c", code) for _ in range(5))
+    assert helped - min(seconds("-c", "pass") for _ in range(5)) < 0.3
 
 
 def test_help_shows_how_to_run():
@@ -240,8 +242,7 @@ def test_a_reader_that_has_enough_is_no_bug(project):
     with start("plan", config, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         errors = process.stderr.read()
-    assert b"Traceback" not in errors
-    assert b"bug" not in errors
+    assert errors == b""
 
 
 # -- the first argument
@@ -326,7 +327,7 @@ def test_the_plan_of_a_device_with_its_own_memory(project):
     text = invoke("plan", config).stdout
     assert re.search(r"device memory +peak .* of 1.00 GiB \(asked for\)", text)
     assert re.search(r"in one piece +it would take .* on the device; .* on the host", text)
-    assert re.search(r"peak of the device +device", text)
+    assert re.search(r"peak +device", text)
 
 
 # -- inspect

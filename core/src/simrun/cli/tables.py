@@ -115,24 +115,23 @@ def plugin_table(rows: Sequence[PluginInfo]) -> RenderableType:
 
 
 def _memory_table(plan: Plan) -> Table:
-    estimate, shared = plan.estimate, plan.estimate.shared
-    table = _table("memory", "where", ">fixed", ">per step", f">chunk of {plan.chunk:,}")
-    items = sorted(estimate.items, key=lambda i: -(i.fixed + i.per_step * plan.chunk))
-    for item in items:
+    estimate, chunk = plan.estimate, plan.chunk
+    table = _table("memory", "where", ">fixed", ">per step", f">chunk of {chunk:,}")
+    for item in sorted(estimate.items, key=lambda i: -(i.fixed + i.per_step * chunk)):
         table.add_row(
             item.name,
-            "host" if shared else item.where,
+            "host" if estimate.shared else item.where,
             format_bytes(item.fixed) if item.fixed else "",
             format_bytes(item.per_step) if item.per_step else "",
-            format_bytes(item.fixed + item.per_step * plan.chunk),
+            format_bytes(item.fixed + item.per_step * chunk),
         )
     for where in _places(estimate):
         table.add_row(
-            f"peak of the {where}",
+            "peak",
             where,
             format_bytes(estimate.fixed(where)),
             format_bytes(estimate.per_step(where)),
-            format_bytes(estimate.peak(where, plan.chunk)),
+            format_bytes(estimate.peak(where, chunk)),
             style="bold",
         )
     return table
@@ -170,7 +169,7 @@ def _table(*columns: str) -> Table:
         table.add_column(
             column.removeprefix(">"),
             justify="right" if right else "left",
-            no_wrap=right,
+            no_wrap=right or column in ("every", "where"),
             overflow="fold",
         )
     return table

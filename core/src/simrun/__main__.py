@@ -1,0 +1,5 @@
+"""``python -m simrun`` is ``simrun``."""
+
+from simrun.cli import main
+
+main()
