@@ -342,7 +342,7 @@ def test_inspect_shows_what_was_recorded(project):
     assert re.search(r"status +done, step 100 of 100, 0.1 s of model time", text)
     assert re.search(r"simulator +toy, model.py:build", text)
     assert re.search(r"x +3 unit +float64 +2.5 steps +40 +960 B", text)
-    assert re.search(r"clock +one number +float64 +50 steps, max +2 +16 B", text)
+    assert re.search(r"clock +scalar +float64 +50 steps, max +2 +16 B", text)
 
 
 def test_inspect_for_programs(project):

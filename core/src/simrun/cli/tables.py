@@ -211,7 +211,7 @@ def _model_time(steps: int, dt: float | None) -> str:
 
 def _shape(shape: Sequence[int], dims: Sequence[str]) -> str:
     if not shape:
-        return "one number"
+        return "scalar"
     return " × ".join(f"{size:,} {dim}" for size, dim in zip(shape, dims, strict=True))
 
 
