@@ -21,6 +21,8 @@ from simrun.sink import Sink
 
 # A commit is a small file and a rename; once a second is unnoticeable and loses a second.
 COMMIT_SECONDS = 1.0
+# Waking the thread costs more than a small block is worth: those are handed over together.
+BATCH_BYTES = 256 << 10
 
 State = Mapping[str, np.ndarray[Any, Any]]
 
@@ -40,7 +42,9 @@ class Writer:
         self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._idle = threading.Semaphore(1)
         self._error: BaseException | None = None
-        self._last_commit = time.monotonic()
+        self._last_commit = self._last_batch = time.monotonic()
+        self._batch: list[ProbeBlock] = []
+        self._batch_bytes = 0
         self._appended = journal.step
         self.written = 0  # bytes of samples appended
         self.state_seconds = 0.0  # what the last checkpoint took
@@ -53,15 +57,21 @@ class Writer:
         return self._journal.step
 
     def put(self, block: ProbeBlock) -> None:
-        """Hand over a block; waits while the last one is being written."""
-        self._hand_over("append", block)
+        """Take over a block; waits while the last is being written."""
+        self._batch.append(block)
+        self._batch_bytes += block.nbytes
+        overdue = time.monotonic() - self._last_batch >= COMMIT_SECONDS
+        if self._batch_bytes >= BATCH_BYTES or overdue:
+            self._flush()
 
     def checkpoint(self, state: State | None, status: str = "running") -> None:
-        """Commit everything handed over, with the simulation's state after it."""
+        """Commit everything taken over, with the simulation's state after it."""
+        self._flush()
         self._hand_over("commit", (state, status))
 
     def finish(self, state: State | None) -> None:
         """Commit the run's end."""
+        self._flush()
         self._hand_over("finish", state)
 
     def drain(self) -> None:
@@ -76,6 +86,11 @@ class Writer:
         self._queue.put(("close", None))
         self._thread.join()
         self._sink.close()
+
+    def _flush(self) -> None:
+        batch, self._batch, self._batch_bytes = self._batch, [], 0
+        self._last_batch = time.monotonic()
+        self._hand_over("append", batch)
 
     def _hand_over(self, action: str, argument: Any) -> None:
         self._idle.acquire()
@@ -113,9 +128,10 @@ class Writer:
 
     def _do(self, action: str, argument: Any) -> None:
         if action == "append":
-            self._sink.append(argument)
-            self._appended = argument.stop
-            self.written += argument.nbytes
+            for block in argument:
+                self._sink.append(block)
+                self._appended = block.stop
+                self.written += block.nbytes
             if time.monotonic() - self._last_commit >= COMMIT_SECONDS:
                 self._commit(None, "running")
         elif action == "commit":

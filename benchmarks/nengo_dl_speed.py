@@ -1,0 +1,174 @@
+"""simrun against nengo-dl's run_steps and nengo's own simulator, in one run.
+
+    python benchmarks/nengo_dl_speed.py [--rounds 5] [NETWORK …]
+
+Medians of interleaved rounds; the table goes to the standard output. `simrun` is the engine's
+whole loop with its samples on disk; `run_steps` keeps them in memory and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import networks
+
+from simrun import memory, planning
+from simrun.adapter import OpenRequest
+from simrun.engine import Engine
+from simrun.interrupts import StopRequest
+from simrun.journal import Journal, new_manifest
+from simrun.plugins import select
+from simrun.sink import SinkRequest
+from simrun.sinks.npy import NpySink
+from simrun.writer import Writer
+from simrun_nengo_dl.compat import load_nengo_dl
+from simrun_nengo_dl.opening import open_simulation
+from simrun_nengo_dl.settings import Settings
+
+STEPS = {"small": 1000, "medium": 1000, "large": 500}
+CHUNKS = (1000, 100, 10, 1)
+HERE = Path(__file__).parent
+
+
+class Peer:
+    """nengo-dl's or nengo's own simulator."""
+
+    def __init__(self, simulator, **arguments):
+        self.simulator, self.arguments = simulator, arguments
+
+    def time(self, chunk, steps):
+        begin = time.perf_counter()
+        for _ in range(steps // chunk):
+            self.simulator.run_steps(chunk, **self.arguments)
+        seconds = time.perf_counter() - begin
+        for probe in self.simulator.model.probes:  # or its memory grows from round to round
+            store = getattr(self.simulator, "_probe_outputs", self.simulator.model.params)
+            store[probe].clear()
+        return seconds
+
+
+class Ours:
+    """The engine's loop over an open simulation, from its present state."""
+
+    def __init__(self, name, compile):
+        selection = select("nengo_dl", "npy")
+        self.hook = selection.manager.hook
+        self.simulation = open_simulation(
+            OpenRequest(
+                f"networks.py:{name}", {}, HERE, 1, (), Settings(compile=compile)
+            )
+        )
+
+    def plan(self, steps, chunk=None):
+        simulation = self.simulation
+        preferred = planning.preferred_chunk(simulation.probes, 1)
+        estimate = planning.complete(
+            simulation.estimate_memory(preferred), simulation.probes, memory.resident()
+        )
+        budget = memory.find_budget(None, None, "CPU", True)
+        end = simulation.step + steps
+        return planning.make_plan(
+            simulation.step, end, estimate, budget, simulation.probes, 1, chunk, None
+        )
+
+    def time(self, chunk, steps):
+        simulation = self.simulation
+        plan = self.plan(steps, chunk)
+        # a plan for a run that would go on: the buffers keep their size
+        plan = replace(plan, chunk=min(chunk or plan.chunk, steps))
+        simulation._program.prepare(plan.chunk)  # compiled before, as in a long run
+        folder = Path(tempfile.mkdtemp(dir=HERE))
+        try:
+            (folder / "data").mkdir()
+            sink = NpySink(SinkRequest(folder / "data", simulation.probes, 0.001, False))
+            manifest = new_manifest(end=plan.end) | {"step": simulation.step}
+            writer = Writer(sink, Journal(folder, manifest, False))
+            engine = Engine(
+                simulation, plan, writer, self.hook, StopRequest(), lambda _: None, lambda: None, 1e9
+            )
+            begin = time.perf_counter()
+            engine.run()
+            seconds = time.perf_counter() - begin
+            writer.close()
+        finally:
+            shutil.rmtree(folder)
+        return seconds
+
+
+def compare(name, rounds):
+    import nengo
+
+    nengo_dl = load_nengo_dl()
+    steps = STEPS[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = getattr(networks, name)()
+        with theirs:
+            nengo_dl.configure_settings(inference_only=True)
+        runners = {
+            "run_steps": Peer(
+                nengo_dl.Simulator(theirs, progress_bar=False, seed=1), progress_bar=False
+            ),
+            "nengo": Peer(
+                nengo.Simulator(getattr(networks, name)(), progress_bar=False), progress_bar=False
+            ),
+            "simrun graph": Ours(name, "graph"),
+            "simrun xla": Ours(name, "auto"),
+        }
+    notes = runners["simrun xla"].simulation.notes
+    times: dict[tuple[str, object], list[float]] = {}
+    for turn in range(rounds + 1):
+        for label, runner in runners.items():
+            chunks = [steps] if label == "nengo" else [steps, *(c for c in CHUNKS if c < steps)]
+            if label.startswith("simrun"):
+                chunks.append(None)
+            for chunk in chunks:
+                seconds = runner.time(chunk, steps)
+                if turn:  # the first round warms up
+                    times.setdefault((label, chunk), []).append(seconds)
+    median = {key: statistics.median(values) for key, values in times.items()}
+    print(f"\n## {name}: {steps} steps ({'; '.join(notes)})\n")
+    print("| chunk | nengo-dl run_steps | nengo | simrun graph | simrun xla |")
+    print("|---|---|---|---|---|")
+    one = median["run_steps", steps]
+
+    def cell(label, chunk):
+        value = median.get((label, chunk))
+        if value is None:
+            return "–"
+        against = median.get(("run_steps", chunk), one)
+        return f"{value:.3f} s ({against / value:.1f}×)"
+
+    for chunk in [steps, *(c for c in CHUNKS if c < steps), None]:
+        row = "one piece" if chunk == steps else "as planned" if chunk is None else str(chunk)
+        cells = " | ".join(
+            cell(label, chunk) for label in ("run_steps", "nengo", "simrun graph", "simrun xla")
+        )
+        print(f"| {row} | {cells} |")
+    fixed = {
+        label: (median[label, 1] - median[label, steps]) / (steps - 1) * 1e3
+        for label in ("run_steps", "simrun graph", "simrun xla")
+    }
+    print(
+        "\nFixed cost of a chunk boundary: "
+        + ", ".join(f"{label} {value:.2f} ms" for label, value in fixed.items())
+        + f"; graph/run_steps = {fixed['simrun graph'] / fixed['run_steps']:.2f}"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", default=list(STEPS))
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    print("Times, and in brackets how many times faster than run_steps at the same chunk length")
+    print("(`as planned`: than run_steps in one piece).")
+    for each in given.names or list(STEPS):
+        compare(each, given.rounds)
