@@ -154,10 +154,11 @@ def test_a_time_limit_stops_resumable_and_the_same_command_goes_on(project):
     result = invoke(config, "--max-hours", "0.00001", code=75)
     assert "stopped (the time limit of 1e-05 hours)" in result.stdout
     assert "by the same command" in result.stdout
-    assert 0 < simrun.open_run("out").step < 100
+    begun = simrun.open_run("out").step
+    assert begun < 100  # on a busy machine nothing at all may fit the limit
     result = invoke(config)
     assert "done, step 100 of 100" in result.stdout
-    assert "going on at" in result.stderr
+    assert result.stderr.startswith(f"going on at {begun + 1} to" if begun else "steps 1 to 100")
     invoke(config, "--output", "whole")
     assert np.array_equal(simrun.open_run("out")["x"], simrun.open_run("whole")["x"])
 
