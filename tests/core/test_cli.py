@@ -158,7 +158,9 @@ def test_a_time_limit_stops_resumable_and_the_same_command_goes_on(project):
     assert begun < 100  # on a busy machine nothing at all may fit the limit
     result = invoke(config)
     assert "done, step 100 of 100" in result.stdout
-    assert result.stderr.startswith(f"going on at {begun + 1} to" if begun else "steps 1 to 100")
+    assert result.stderr.startswith(
+        f"going on with steps {begun + 1} to" if begun else "steps 1 to 100"
+    )
     invoke(config, "--output", "whole")
     assert np.array_equal(simrun.open_run("out")["x"], simrun.open_run("whole")["x"])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -45,18 +47,56 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Stop after so long, to go on by the same command.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show the plan, as `simrun plan` does.")
-def run_command(config: str, max_hours: float | None, dry_run: bool, **options: Any) -> int:
+@click.option(
+    "--in-process",
+    is_flag=True,
+    envvar="SIMRUN_IN_PROCESS",
+    help="Run without the supervisor, which restarts a crashed run; for debugging.",
+)
+@click.option("--chunk-limit", type=click.IntRange(1), hidden=True)  # set by the supervisor
+@click.option("--deadline", type=float, hidden=True)
+def run_command(
+    config: str,
+    max_hours: float | None,
+    dry_run: bool,
+    in_process: bool,
+    chunk_limit: int | None,
+    deadline: float | None,
+    **options: Any,
+) -> int:
     """Run a config, or go on with it (`run` may be left out)."""
+    if dry_run:
+        return _plan(config, options)
+    if not in_process:
+        return _supervised(config, max_hours, options)
     from simrun import api
     from simrun.cli import tables
     from simrun.cli.progress import progress
 
-    if dry_run:
-        return _plan(config, options)
+    if deadline is not None:
+        max_hours = max(deadline - time.time(), 0) / 3600
     with progress() as observer:
-        ended = api.run(config, max_hours=max_hours, observers=[observer], **options)
+        ended = api.run(
+            config, max_hours=max_hours, chunk_limit=chunk_limit, observers=[observer], **options
+        )
     tables.show(tables.run_summary(ended, observer.start))
     return EXIT_CODES[ended.status]
+
+
+def _supervised(config: str, max_hours: float | None, options: dict[str, Any]) -> int:
+    """Check what can be checked at once, then run in a child process whose death is survived."""
+    from simrun import api
+    from simrun.supervisor import supervise
+
+    directory = api.check(config, **options)
+    command = [sys.executable, "-m", "simrun", "run", config, "--in-process"]
+    for overridden in options.pop("overrides"):
+        command += ["--set", overridden]
+    if max_hours is not None:
+        # restarts don't lengthen the time
+        command += ["--deadline", str(time.time() + max_hours * 3600)]
+    command += [f"--{name}={value}" for name, value in options.items() if value is not None]
+    return supervise(command, directory, lambda line: click.echo(f"simrun: {line}", err=True))
 
 
 @click.command("plan")
