@@ -60,8 +60,8 @@ class Progress:
         self._recent.append((0.0, plan.start))
         limit = plan.budget.host
         self._say(
-            f"{'going on with steps' if plan.start else 'steps'} {plan.start + 1:,} to {plan.end:,} in "
-            f"chunks of {plan.chunk:,}; memory up to {format_bytes(plan.peak_host)}"
+            f"{'going on with steps' if plan.start else 'steps'} {plan.start + 1:,} to "
+            f"{plan.end:,} in chunks of {plan.chunk:,}; memory up to {format_bytes(plan.peak_host)}"
             + (f" of {format_bytes(limit)}" if limit else "")
             + f"; {format_bytes(plan.output_bytes)} of samples into {record.output}"
         )
