@@ -14,6 +14,12 @@ sys.path.insert(0, str(HERE))  # for `import toy_plugin`
 import toy_plugin  # noqa: E402
 
 
+@pytest.fixture(autouse=True)
+def in_process(monkeypatch):
+    """The engine runs in the test's process; tests of the supervisor undo this."""
+    monkeypatch.setenv("SIMRUN_IN_PROCESS", "1")
+
+
 @pytest.fixture
 def installed(tmp_path_factory, monkeypatch):
     """A folder on sys.path, as site-packages is, with the toy installed in it."""

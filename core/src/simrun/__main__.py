@@ -1,5 +1,5 @@
-"""``python -m simrun`` is ``simrun``."""
+"""``python -m simrun``, which is the command line."""
 
 from simrun.cli import main
 
-main()
+main(prog_name="simrun")

@@ -110,6 +110,30 @@ def plan(
         )
 
 
+def check(
+    config: Config,
+    *,
+    overrides: Iterable[str] = (),
+    plugin: str | None = None,
+    budget: str | int | None = None,
+    output: str | Path | None = None,
+    steps: int | None = None,
+    plugins: Sequence[Any] = (),
+) -> Path:
+    """Check everything that can be checked without building the model.
+
+    Parameters and errors are those of `plan`.
+
+    Returns
+    -------
+    pathlib.Path
+        The run's folder.
+    """
+    setup = _configure(config, overrides, plugin, budget, output, steps, plugins)
+    _check_output(setup)
+    return setup.output
+
+
 def run(
     config: Config,
     *,

@@ -126,7 +126,8 @@ class _Column:
         self._file.seek(end)
 
     def append(self, samples: np.ndarray[Any, Any]) -> None:
-        data = _bytes(samples)
+        # the bytes of the probe's own type, whatever the byte order that an adapter delivers
+        data = _bytes(np.asarray(samples, self._probe.dtype))
         self._checksum = zlib.crc32(data, self._checksum)
         self._samples += len(samples)
         while data:
