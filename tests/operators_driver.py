@@ -40,9 +40,15 @@ class Run:
         self.learned = [key for key in graph.base_params if kinds[key][-1]]
         self.state = [tf.convert_to_tensor(v) for v in graph.saved_state.values()]
         self.state += [tf.convert_to_tensor(graph.base_params[key]) for key in self.learned]
+        self.initial = self.state
         self.nodes = [n for n in graph.invariant_inputs if n.size_out]
         self.function = tf.function(self._trace, autograph=False, jit_compile=xla or None)
         self.built = False
+
+    def reset(self):
+        """Back to the first step, with the same program."""
+        self.state, self.done = self.initial, 0
+        self.graph.build_post()
 
     def _trace(self, n_steps, state, inputs, ahead):
         graph, s = self.graph, self.graph.signals
