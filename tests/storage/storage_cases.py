@@ -1,9 +1,10 @@
-"""What the storage tests share: probes of every kind, their samples, and a run without an engine."""
+"""What the storage tests share: probes of every kind, their samples, a run without an engine."""
 
 from __future__ import annotations
 
 import json
 import math
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -38,17 +39,21 @@ PROBES = (
 def samples(probe, start, stop, end=END):
     """A probe's samples: a function of the absolute step alone."""
     steps = recorded_steps(probe.period, start, stop, end)
-    out = np.zeros((len(steps), *probe.shape), probe.dtype)
-    for row, step in enumerate(steps):
-        values = np.random.default_rng([int(step), len(probe.name)]).random(probe.shape)
-        if probe.name == "raster":
-            values = np.where(values < 0.1, 1000.0, 0.0)
-        elif probe.name == "graded":
-            values = np.where(values < 0.1, values, np.where(values > 0.9, -0.0, 0.0))
-        else:
-            values = values * 100 - (0 if probe.dtype.kind in "u?" else 50)
-        out[row] = values.astype(probe.dtype)
-    return out
+    name, shape, dtype = probe.name, probe.shape, probe.dtype.str
+    rows = [_sample(name, shape, dtype, int(step)) for step in steps]
+    return np.stack(rows) if rows else np.zeros((0, *shape), probe.dtype)
+
+
+@cache
+def _sample(name, shape, dtype, step):
+    values = np.random.default_rng([step, len(name)]).random(shape)
+    if name == "raster":
+        values = np.where(values < 0.1, 1000.0, 0.0)
+    elif name == "graded":
+        values = np.where(values < 0.1, values, np.where(values > 0.9, -0.0, 0.0))
+    else:
+        values = values * 100 - (0 if np.dtype(dtype).kind in "u?b" else 50)
+    return np.asarray(values, dtype)
 
 
 def block(start, stop, probes=PROBES, end=END):

@@ -65,10 +65,11 @@ class ZarrReader(ColumnReader):
                 if self._group is None:
                     self._group = open_group(self._store)
                 array = self._group[name]
-        except (KeyError, ValueError) as error:
+                found = array.shape[0]
+        except SinkError:
+            raise
+        except Exception as error:  # whatever Zarr says of damaged or missing metadata
             raise SinkError(f"{where}: {name!r} can't be opened ({error})", HINT) from None
-        if array.shape[0] < rows:
-            raise SinkError(
-                f"{where}: {name!r} has {array.shape[0]} rows, {rows} were committed", HINT
-            )
+        if found < rows:
+            raise SinkError(f"{where}: {name!r} has {found} rows, {rows} were committed", HINT)
         return array

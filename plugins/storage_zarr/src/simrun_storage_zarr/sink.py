@@ -232,31 +232,34 @@ class _Column:
         return {self.tail_key: self.grid.shard([*self._chunks, *rest])}
 
     def load(self, array: Any, where: str) -> None:
-        """Read the rows of the last shard that count.
+        """Check the last shard, and take it up where it isn't full.
 
         Raises
         ------
         SinkError
-            They aren't what was committed.
+            Its rows aren't what was committed.
         """
-        if not self._wanted:
+        hashes = [*self._hashes, *self._wanted]
+        if not hashes:
             return
-        first = len(self._hashes) * self.grid.shard_rows
+        shard = len(hashes) - 1
+        first = shard * self.grid.shard_rows
         try:
             part = np.ascontiguousarray(array[first : self.rows])
         except OSError:
             raise
         except Exception as error:  # whatever a codec says of damaged bytes
-            raise SinkError(f"{where}: {self.tail_key} is damaged ({error})", HINT) from None
-        self.rows = first
-        self._take(part)
-        self._dirty = False
-        if [self._hash.hexdigest()] != list(self._wanted):
+            raise SinkError(f"{where}: {self._key(shard)} is damaged ({error})", HINT) from None
+        if xxhash.xxh3_64(raw(part)).hexdigest() != hashes[-1]:
             raise SinkError(
-                f"{where}: the last rows of {self.grid.column.name!r} ({self.tail_key}) aren't "
-                "what was committed",
+                f"{where}: the last rows of {self.grid.column.name!r} ({self._key(shard)}) "
+                "aren't what was committed",
                 HINT,
             )
+        if self._wanted:
+            self.rows = first
+            self._take(part)
+            self._dirty = False
 
     def record(self) -> dict[str, Any]:
         """What a commit says of this array."""

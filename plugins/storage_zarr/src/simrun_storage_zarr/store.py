@@ -57,7 +57,7 @@ class Folder(Store):
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
-            (self._root / key).unlink()
+            (self._root / key).unlink(missing_ok=True)  # a .new file may have got its name by now
 
     def keys(self) -> set[str]:
         files = (path for path in self._root.rglob("*") if path.is_file())
