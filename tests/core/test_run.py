@@ -133,6 +133,7 @@ def test_a_simulation_that_fails_keeps_its_samples(project, tmp_path):
     with simrun.open_run(tmp_path / "out") as run:
         assert (run.status, run.step) == ("failed", 30)
         assert len(run["x"]) == 30
+    assert "in execute" in (tmp_path / "out" / "run.log").read_text()  # the traceback
 
 
 def test_max_hours_stops_and_the_same_call_goes_on(project, tmp_path):

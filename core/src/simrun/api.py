@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,21 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from simrun import __version__, memory, models, planning, provenance
+from simrun import memory, models, planning, provenance
 from simrun.adapter import AdapterEntry, OpenRequest, Simulation, resolve
 from simrun.config import RunConfig, located, plugin_names, validate
 from simrun.document import Document, load_document
 from simrun.engine import Engine
 from simrun.errors import (
-    BudgetError,
     ConfigError,
-    OutputExistsError,
     ResumableError,
     SimrunError,
     SimulationError,
 )
+from simrun.folder import RunFolder
 from simrun.interrupts import StopRequest, stop_on_signals
-from simrun.journal import MANIFEST, Journal, lock, new_manifest, probe_to_json, read_manifest
+from simrun.journal import Journal
 from simrun.plugins import Selection, notify, select
 from simrun.reading import Run
 from simrun.records import ChunkCommitted, Plan, ProbeSpec, RunEnded, RunStarted
@@ -37,15 +34,6 @@ from simrun.units import parse_bytes, parse_steps
 from simrun.writer import Writer
 
 Config = str | Path | Mapping[str, Any]
-# what a run leaves behind that was killed before its first manifest
-OWN_FILES = {
-    "run.lock",
-    "run.log",
-    "data",
-    "config.resolved.yaml",
-    "provenance.json",
-    f"{MANIFEST}.new",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +118,7 @@ def check(
         The run's folder.
     """
     setup = _configure(config, overrides, plugin, budget, output, steps, plugins)
-    _check_output(setup)
+    setup.folder().check()
     return setup.output
 
 
@@ -176,14 +164,16 @@ def run(
     """
     begin = time.monotonic()
     setup = _configure(config, overrides, plugin, budget, output, steps, (*plugins, *observers))
-    _check_output(setup)
+    folder = setup.folder()
+    folder.check()
     stop = StopRequest(None if max_hours is None else max_hours * 3600)
     with stop_on_signals(stop), _opened(setup) as simulation:
         end = setup.end(simulation)
-        with _locked(setup.output):
-            journal = _open_journal(setup, simulation, end)
+        with folder.locked():
+            journal = folder.journal(simulation.probes, simulation.dt, end)
             if journal.step >= end:
-                return _nothing_to_do(setup, journal, begin)
+                return _nothing_to_do(journal, begin)
+            _resume(simulation, journal)
             made = _make_plan(setup, simulation, end)
             if chunk_limit is not None and chunk_limit < made.chunk:
                 limit = planning.align(chunk_limit, made.alignment)
@@ -230,10 +220,6 @@ class _Setup:
     def output(self) -> Path:
         return self.config.output.path
 
-    @property
-    def durable(self) -> bool:
-        return self.config.output.durability == "power"
-
     def end(self, simulation: Simulation) -> int:
         """The run's last step."""
         if self.config.steps is not None:
@@ -244,10 +230,15 @@ class _Setup:
             )
         return max(round(parse_steps(self.config.duration, simulation.dt)), 1)
 
-    def identity(self) -> dict[str, Any]:
-        """What the samples depend on: the part of the config that a resume must not change."""
+    def folder(self) -> RunFolder:
+        """The run's folder, with what must not change from one process to the next."""
         source = models.fingerprint(self.config.model, self.document.base)
-        return {**self.config.identity(), "source of the model (sha256)": source}
+        return RunFolder(
+            self.output,
+            {**self.config.identity(), "source of the model (sha256)": source},
+            {"name": self.selection.sink.name, "options": self.config.sink_options()},
+            self.config.output.durability == "power",
+        )
 
 
 def _configure(
@@ -326,106 +317,18 @@ def _make_plan(setup: _Setup, simulation: Simulation, end: int) -> Plan:
     )
 
 
-def _check_output(setup: _Setup) -> None:
-    """Refuse an output that this run may not touch, before anything costly is done."""
-    directory = setup.output
-    if directory.exists() and not directory.is_dir():
-        raise OutputExistsError(f"output.path: {directory} is a file", "name a folder")
-    if not directory.exists() or not any(directory.iterdir()):
-        return
-    if not (directory / MANIFEST).exists() and {p.name for p in directory.iterdir()} - OWN_FILES:
-        raise OutputExistsError(
-            f"output.path: {directory} isn't empty and is no run of simrun",
-            "choose another folder; nothing is overwritten",
-        )
-    if (directory / MANIFEST).exists():
-        _check_same_run(setup, read_manifest(directory))
-
-
-def _check_same_run(setup: _Setup, manifest: Mapping[str, Any]) -> None:
-    before, now = manifest["identity"], json.loads(json.dumps(setup.identity()))
-    differences = [
-        f"{key}: was {before.get(key)!r}, is {now.get(key)!r}"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key)
-    ]
-    sink = {"name": setup.selection.sink.name, "options": setup.config.sink_options()}
-    if manifest["sink"] != sink:
-        differences.append(f"output: was {manifest['sink']}, is {sink}")
-    if differences:
-        raise OutputExistsError(
-            f"{setup.output} holds a run of another config: {'; '.join(differences)}",
-            "choose another output.path, or put the config back to go on with that run",
-        )
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    new = not directory.exists()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = lock(directory)
-    except OSError as error:
-        raise ConfigError(
-            f"output.path: can't write to {directory}: {error.strerror}", "choose another folder"
-        ) from None
-    try:
-        yield
-    except BudgetError:
-        # refused before it began: nothing is left behind
-        if new and not (directory / MANIFEST).exists():
-            (directory / "run.lock").unlink()
-            directory.rmdir()
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _open_journal(setup: _Setup, simulation: Simulation, end: int) -> Journal:
-    """The journal of a new run (not on the disk yet), or of the one begun in the folder.
-
-    The simulation then stands where the newest state of the journal was saved.
-    """
-    directory = setup.output
-    if not (directory / MANIFEST).exists():
-        manifest = new_manifest(
-            simrun=__version__,
-            end=end,
-            dt=simulation.dt,
-            identity=setup.identity(),
-            probes=[probe_to_json(probe) for probe in simulation.probes],
-            sink={"name": setup.selection.sink.name, "options": setup.config.sink_options()},
-        )
-        return Journal(directory, manifest, setup.durable)
-    manifest = read_manifest(directory)
-    _check_same_run(setup, manifest)
-    journal = Journal(directory, manifest, setup.durable)
-    if manifest["probes"] != [probe_to_json(probe) for probe in simulation.probes]:
-        raise OutputExistsError(
-            f"{directory} holds a run with other probes", "choose another output.path"
-        )
-    if end < journal.step:
-        raise OutputExistsError(
-            f"{directory} holds {journal.step} steps already, {end} are asked for",
-            "choose another output.path, or ask for as many steps or more",
-        )
-    if end != manifest["end"] and any(math.isinf(p.period) for p in simulation.probes):
-        raise OutputExistsError(
-            f"{directory} was begun with {manifest['end']} steps, and a probe of it records the "
-            f"last step only",
-            "keep the number of steps, or choose another output.path",
-        )
-    manifest["end"] = end
+def _resume(simulation: Simulation, journal: Journal) -> None:
+    """Put the simulation where the journal's newest intact state was saved, if there is one."""
     state = journal.load_state()
-    if state is not None and journal.step < end:
-        step, arrays = state
-        simulation.load_state(arrays)
-        if simulation.step != step:
-            raise SimulationError(f"the state of step {step} loads as step {simulation.step}")
-    return journal
+    if state is None:
+        return
+    step, arrays = state
+    simulation.load_state(arrays)
+    if simulation.step != step:
+        raise SimulationError(f"the state of step {step} loads as step {simulation.step}")
 
 
-def _nothing_to_do(setup: _Setup, journal: Journal, begin: float) -> RunEnded:
+def _nothing_to_do(journal: Journal, begin: float) -> RunEnded:
     return RunEnded(
         "done",
         "it was done before",
@@ -437,7 +340,7 @@ def _nothing_to_do(setup: _Setup, journal: Journal, begin: float) -> RunEnded:
         0,
         0,
         None,
-        str(setup.output),
+        str(journal.directory),
     )
 
 
@@ -452,7 +355,8 @@ def _execute(
     """Open the output, run the engine, tell the observers."""
     directory, manager = setup.output, setup.selection.manager
     _write_facts(setup, simulation)
-    manager.register(RunLog(directory / "run.log"), "simrun.runlog")
+    log = RunLog(directory / "run.log")
+    manager.register(log, "simrun.runlog")
     data = directory / "data"
     data.mkdir(exist_ok=True)
     sink = resolve(setup.selection.sink.sink)(
@@ -460,7 +364,7 @@ def _execute(
             data,
             simulation.probes,
             simulation.dt,
-            setup.durable,
+            journal.durable,
             journal.manifest["data"],
             setup.config.sink_options(),
         )
@@ -513,6 +417,7 @@ def _execute(
     except BaseException as error:
         resumable = isinstance(error, ResumableError | KeyboardInterrupt)
         if not resumable:
+            log.trace(error)
             writer.checkpoint(None, "failed")
             writer.drain()
         ended("stopped" if resumable else "failed", str(error) or type(error).__name__)

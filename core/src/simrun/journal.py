@@ -42,7 +42,7 @@ class Journal:
     def __init__(self, directory: Path, manifest: dict[str, Any], durable: bool) -> None:
         self.directory = directory
         self.manifest = manifest
-        self._durable = durable
+        self.durable = durable
 
     @property
     def step(self) -> int:
@@ -82,7 +82,7 @@ class Journal:
     def write(self) -> None:
         """Replace the manifest on the disk by the present one."""
         content = json.dumps(self.manifest, indent=1).encode()
-        write_atomic(self.directory / MANIFEST, content, self._durable)
+        write_atomic(self.directory / MANIFEST, content, self.durable)
 
     def load_state(self) -> tuple[int, dict[str, np.ndarray[Any, Any]]] | None:
         """Step and content of the newest state that is intact; None where there is none."""
@@ -100,7 +100,7 @@ class Journal:
         content = buffer.getvalue()
         path = self.directory / "state" / f"{step}.npz"
         path.parent.mkdir(exist_ok=True)
-        write_atomic(path, content, self._durable)
+        write_atomic(path, content, self.durable)
         return {
             "step": step,
             "file": f"state/{step}.npz",

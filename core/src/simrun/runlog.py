@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -46,6 +47,11 @@ class RunLog:
             f"{record.status}{reason}: step {record.step} of {record.end} after "
             f"{record.seconds:.1f} s, peak {format_bytes(record.measured_host)} on the host"
         )
+
+    def trace(self, error: BaseException) -> None:
+        """Log where an error came from: the message on the terminal has one line of it."""
+        for line in "".join(traceback.format_exception(error)).splitlines():
+            self._write(f"  {line}")
 
     def _write(self, line: str) -> None:
         with self._path.open("a", encoding="utf-8") as file:
