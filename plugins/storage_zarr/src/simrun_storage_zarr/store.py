@@ -129,6 +129,12 @@ def open_store(
     """
     if url is None:
         return Folder(folder, durable)
+    if "://" not in url:
+        raise ConfigError(
+            f"output.url: {url!r} is no URL",
+            "write one, for example s3://bucket/run, or leave it out: the store is then in "
+            "output.path",
+        )
     try:
         import fsspec
         from fsspec.implementations.local import LocalFileSystem
