@@ -266,3 +266,9 @@ def nested():
         nengo.Ensemble(4, 1, label="twin")
         nengo.Connection(ens, ens, label="loop")
     return net
+
+
+def unseeded():
+    with nengo.Network() as net:
+        nengo.Probe(nengo.Ensemble(10, 1), synapse=0.01)
+    return net

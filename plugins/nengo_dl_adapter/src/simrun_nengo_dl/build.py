@@ -20,6 +20,7 @@ nengo_dl = load_nengo_dl()
 import tensorflow as tf  # noqa: E402 - after load_nengo_dl
 from nengo.builder.operator import SimPyFunc  # noqa: E402
 from nengo_dl.simulator import Simulator, with_self  # noqa: E402
+from nengo_dl.utils import align_func  # noqa: E402
 
 
 class _Built(Simulator):
@@ -48,6 +49,7 @@ def build_network(network: nengo.Network, settings: Settings, seed: int | None) 
         nengo or nengo-dl refuses the network.
     """
     _configure(network, settings)
+    device = _device(settings.device)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="No GPU support detected")
@@ -55,7 +57,7 @@ def build_network(network: nengo.Network, settings: Settings, seed: int | None) 
                 network,
                 dt=settings.dt,
                 seed=seed,
-                device=_device(settings.device),
+                device=device,
                 unroll_simulation=settings.unroll_simulation,
                 minibatch_size=settings.minibatch_size,
                 progress_bar=False,
@@ -117,7 +119,10 @@ def watch_functions(tensor_graph: Any, labels: dict[Any, str], faults: Faults) -
             label = by_signal.get(id(operator.output))
             if label is None:
                 label = _name(operator.fn)
-            operator.fn = faults.watch(operator.fn, label, operator.t is not None)
+            function = operator.fn
+            if operator.output is not None:  # None and NaN are to be caught with the label, too
+                function = align_func(tensor_graph.dtype)(function)
+            operator.fn = faults.watch(function, label, operator.t is not None)
 
 
 def watch_steps(tensor_graph: Any, labels: dict[Any, str], faults: Faults) -> None:

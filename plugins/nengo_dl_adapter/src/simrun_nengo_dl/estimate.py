@@ -12,6 +12,9 @@ from simrun.records import MemoryEstimate, MemoryItem
 from simrun_nengo_dl.inputs import InputNode
 from simrun_nengo_dl.probes import Recording
 
+# what compiling for another chunk length adds to the process, as measured on ten networks
+COMPILER_BYTES = 10 * 2**20
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -40,6 +43,7 @@ def estimate(
     steps: int,
     *,
     on_gpu: bool,
+    xla: bool,
 ) -> MemoryEstimate:
     """Memory of a chunk of ``steps`` steps.
 
@@ -53,6 +57,8 @@ def estimate(
         # the state at the chunk's start is kept for a rollback while a new one is computed
         MemoryItem("workspace", "device", sizes.state + 2 * sizes.signals),
     ]
+    if xla:
+        items.append(MemoryItem("compiler (XLA)", "host", COMPILER_BYTES))
     for item in recordings:
         row = int(np.prod(item.shape, dtype=np.int64)) * item.spec.dtype.itemsize
         spare = 0 if item.every_step else row * (item.rows(steps) - _rows(item, steps))

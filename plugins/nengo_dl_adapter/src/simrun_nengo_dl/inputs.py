@@ -89,11 +89,12 @@ def open_data(path: str, base: Path, label: str, size: int, minibatch: int) -> A
         ) from None
     if data.dtype.kind not in "fiub":
         raise ConfigError(f"{where}: {file} holds {data.dtype}", "numbers are needed")
+    shape = data.shape
     if data.ndim == 2:
         data = data[None]
     if data.ndim != 3 or data.shape[2] != size or data.shape[0] not in (1, minibatch):
         raise ConfigError(
-            f"{where}: {file} has shape {data.shape}",
+            f"{where}: {file} has shape {shape}",
             f"it must be (steps, {size}) or ({minibatch}, steps, {size})",
         )
     return data

@@ -2,14 +2,14 @@
 
 The simulator's state goes in and comes out as tensors: nothing is assigned, so a chunk that
 fails half-way has changed nothing on the device. The number of steps is a run-time value; one
-trace serves every length. Probe samples are written in place into one buffer per probe.
+trace serves every length. Probe samples are written in place into one buffer per probe, which
+is made anew by each chunk, so that the previous chunk's samples stay with whoever has them.
 
 Two ways to execute it, with the same contents of the loop:
 
 graph
-    TensorFlow's executor runs kernel after kernel, as in nengo-dl. The buffers are variables,
-    each given fresh memory of exactly the rows needed at the start of a chunk, so that the
-    previous chunk's samples stay with whoever has them.
+    TensorFlow's executor runs kernel after kernel, as in nengo-dl. The buffers have exactly
+    the rows that are needed.
 xla
     The whole loop is one XLA program. Its buffers have a static number of rows, those of the
     longest chunk (`simrun.records.Chunk.capacity`); another capacity is compiled once more.
@@ -82,7 +82,6 @@ class Program:
         self._learned_keys = [k for k in tensor_graph.base_params if _is_learned(tensor_graph, k)]
         self._accumulators = [r for r in recordings if r.accumulates]
         self._functions: dict[int, Any] = {}
-        self._buffers: list[Any] = []
         self._sizes: tuple[tuple[int, ...], Any] | None = None
         self.xla = xla
 
@@ -100,7 +99,7 @@ class Program:
 
     def extra_variables(self) -> list[Any]:
         """Variables of TensorNodes, which a chunk might assign."""
-        ours = {id(v) for v in (*self._tg.base_params.values(), *self._buffers)}
+        ours = {id(v) for v in self._tg.base_params.values()}
         found: dict[int, Any] = {}
         for function in self._functions.values():
             for variable in function.variables:
@@ -131,8 +130,6 @@ class Program:
         tg = self._tg
         length = capacity if self.xla else None
         with self._context():
-            if not self.xla and not self._buffers:
-                self._buffers = [_buffer(r, tg.dtype) for r in self._recordings]
             spec = tf.TensorSpec
             signature = [
                 spec([], tf.int32),
@@ -173,17 +170,15 @@ class Program:
         """
         self.prepare(capacity)
         with self._context():
-            arguments = [tf.constant(steps), *state, *inputs]
-            if self._columns:
-                arguments.append(tf.constant(marks))
-            if self.xla:
-                function = self._functions[capacity]
-            else:
-                function = self._functions[0]
+            sizes: Any = ()
+            if not self.xla:
                 if self._sizes is None or self._sizes[0] != rows:
                     self._sizes = (rows, tf.constant(rows, tf.int32, (len(rows),)))
-                arguments.append(self._sizes[1])
-            state, buffers = function(*arguments)
+                sizes = self._sizes[1]
+            packed = tf.constant(marks) if self._columns else ()
+            function = self._functions[capacity if self.xla else 0]
+            # nested as in the signature: flat arguments take TensorFlow ten times as long
+            state, buffers = function(tf.constant(steps), state, tuple(inputs), packed, sizes)
         return Result(tuple(state), tuple(buffers))
 
     def run_nothing(self) -> None:
@@ -196,15 +191,9 @@ class Program:
         rows = (0,) * len(self._recordings)
         self.run(0, 1, self.initial_state(), inputs, marks, rows)
 
-    def release(self) -> None:
-        """Free the buffers that the last chunk left."""
-        for buffer, item in zip(self._buffers, self._recordings, strict=True):
-            buffer.assign(tf.zeros((0, *item.shape), buffer.dtype))
-
     def forget(self) -> None:
         """Free the compiled functions."""
         self._functions.clear()
-        self._buffers.clear()
 
     def _input_sizes(self) -> list[int]:
         nodes = [i.node.size_out for i in self._inputs if i.node.size_out]
@@ -227,23 +216,19 @@ class Program:
         recordings, tg = self._recordings, self._tg
 
         def chunk(steps: Any, state: Tensors, inputs: Tensors, marks: Any, rows: Any) -> Any:
-            if self.xla:
-                buffers = tuple(
-                    tf.zeros((r.rows(capacity), *r.shape), tg.dtype) for r in recordings
-                )
-            else:
-                buffers = ()
-                for i, (buffer, item) in enumerate(zip(self._buffers, recordings, strict=True)):
+            buffers = []
+            for i, item in enumerate(recordings):
+                if self.xla:
+                    buffers.append(tf.zeros((item.rows(capacity), *item.shape), tg.dtype))
+                else:
                     shape = tf.concat([rows[i : i + 1], np.array(item.shape, np.int32)], 0)
-                    buffer.assign(tf.raw_ops.Empty(shape=shape, dtype=tg.dtype))
-            values = (tf.constant(0), state, buffers)
+                    buffers.append(_empty(shape, tg.dtype, item.shape))
+            values = (tf.constant(0), state, tuple(buffers))
             if tg.unroll > 1:
                 whole = steps - steps % tg.unroll
                 values = self._loop(whole, tg.unroll, values, inputs, marks)
-            _, state, buffers = self._loop(steps, 1, values, inputs, marks)
-            if not self.xla:
-                buffers = tuple(buffer.read_value() for buffer in self._buffers)
-            return state, buffers
+            _, state, done = self._loop(steps, 1, values, inputs, marks)
+            return state, done
 
         return chunk
 
@@ -312,8 +297,8 @@ class Program:
             values = [signals.gather(r.signal) for r in self._recordings]
         row = marks[i] if self._columns else None
         accumulated, samples = self._reduce(row, accumulated, values)
-        buffers, writes = self._write(i, row, buffers, samples)
-        with tf.control_dependencies([*effects, *values, *writes]):
+        buffers = self._write(i, row, buffers, samples)
+        with tf.control_dependencies([*effects, *values, *buffers]):
             i += 1
         state = tuple(signals.bases[k] for k in (*self._state_keys, *self._learned_keys))
         return i, (*state, *accumulated), buffers
@@ -358,27 +343,34 @@ class Program:
             samples.append(tf.cast(total, value.dtype))
         return tuple(kept), samples
 
-    def _write(
-        self, i: Any, row: Any, buffers: Tensors, samples: list[Any]
-    ) -> tuple[Tensors, list[Any]]:
-        written, writes, thinned = [], [], 0
-        for j, (item, sample) in enumerate(zip(self._recordings, samples, strict=True)):
+    def _write(self, i: Any, row: Any, buffers: Tensors, samples: list[Any]) -> Tensors:
+        write = _write_xla if self.xla else _write_graph
+        written, thinned = [], 0
+        for item, buffer, sample in zip(self._recordings, buffers, samples, strict=True):
             at = i
             if not item.every_step:
                 at = row[thinned]
                 thinned += 1
-            if self.xla:
-                from tensorflow.compiler.tf2xla.python import xla
+            written.append(write(buffer, at, sample))
+        return tuple(written)
 
-                start = tf.stack([at, *([0] * len(item.shape))])
-                written.append(xla.dynamic_update_slice(buffers[j], sample[None], start))
-            else:
-                writes.append(
-                    tf.raw_ops.ResourceScatterUpdate(
-                        resource=self._buffers[j].handle, indices=at, updates=sample
-                    )
-                )
-        return tuple(written), writes
+
+def _write_xla(buffer: Any, at: Any, sample: Any) -> Any:
+    from tensorflow.compiler.tf2xla.python import xla
+
+    start = tf.stack([at, *([0] * sample.shape.rank)])
+    return xla.dynamic_update_slice(buffer, sample[None], start)
+
+
+def _write_graph(buffer: Any, at: Any, sample: Any) -> Any:
+    # in place, and handed on without a copy; a variable would be copied when it is read
+    return tf.raw_ops.InplaceUpdate(x=buffer, i=at[None], v=sample[None])
+
+
+def _empty(shape: Any, dtype: Any, row: tuple[int, ...]) -> Any:
+    """Memory that isn't set to anything."""
+    buffer = tf.raw_ops.Empty(shape=shape, dtype=dtype)
+    return tf.ensure_shape(buffer, (None, *row))
 
 
 def _is_learned(tensor_graph: Any, key: Any) -> bool:
@@ -391,9 +383,3 @@ def _is_learned(tensor_graph: Any, key: Any) -> bool:
 def _accumulator_dtype(item: Recording) -> Any:
     """Sums are kept in float64, so that millions of steps lose nothing."""
     return tf.as_dtype(item.spec.dtype) if item.spec.reduce == "max" else tf.float64
-
-
-def _buffer(item: Recording, dtype: Any) -> Any:
-    return tf.Variable(
-        tf.zeros((0, *item.shape), dtype), shape=(None, *item.shape), trainable=False
-    )

@@ -89,6 +89,7 @@ class NengoDLSimulation(Simulation):
             np.dtype(tg.dtype).itemsize,
             steps,
             on_gpu=not self._is_cpu(),
+            xla=self._program.xla,
         )
 
     def execute(self, chunk: Chunk) -> ProbeBlock:
@@ -175,9 +176,8 @@ class NengoDLSimulation(Simulation):
         return failure
 
     def release(self) -> None:
-        """Free the buffers and inputs of the last chunk, and the garbage."""
+        """Free the memory of the inputs, and what Python has left behind."""
         self._arrays.clear()
-        self._program.release()
         gc.collect()
 
     def can_fall_back(self) -> bool:

@@ -1,0 +1,147 @@
+"""Input data from files, trained parameters, and settings that don't fit."""
+
+import nets_for_nengo_dl as nets
+import numpy as np
+import pytest
+from conftest import assert_same, one_piece, open_net, run
+
+from simrun.errors import ConfigError, SimulationError
+
+RNG = np.random.RandomState(0)
+
+
+@pytest.mark.parametrize("mode", ["graph", "xla"])
+def test_input_files_are_fed_chunk_by_chunk(tmp_path, mode):
+    first = RNG.uniform(-1, 1, (2, 40, 2)).astype(np.float32)
+    second = RNG.uniform(-1, 1, (40, 1))
+    np.save(tmp_path / "first.npy", first)
+    np.savez(tmp_path / "more.npz", second=second)
+    np.save(tmp_path / "short.npy", second[:10])
+    settings = {"compile": mode, "minibatch_size": 2}
+    simulation = open_net(
+        _here(tmp_path), base=tmp_path,
+        inputs={"first": "first.npy", "second": "more.npz:second"}, **settings,
+    )  # fmt: skip
+    found = run(simulation, [11, 20, 9])
+    np.testing.assert_array_equal(found["first"], first.swapaxes(0, 1))
+    if mode == "graph":
+        net = nets.inputs()
+        data = {"first": first, "second": np.repeat(second[None], 2, axis=0)}
+        expected = one_piece(net, 40, minibatch_size=2, data=data)
+        np.testing.assert_array_equal(found["decoded"], expected[0])
+        simulation = open_net(_here(tmp_path), base=tmp_path,
+                              inputs={"second": "short.npy"}, **settings)  # fmt: skip
+        with pytest.raises(ConfigError, match="10 steps, and step 12"):
+            run(simulation, [8, 4])
+
+
+def _here(folder):
+    (folder / "net.py").write_text("from nets_for_nengo_dl import inputs as build\n")
+    return "net.py:build"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"frist": "x.npy"}, "did you mean first"),
+        ({"first": "y.npy"}, "did you mean x.npy"),
+        ({"first": "x.npy"}, "has shape (7, 3)"),
+        ({"first": "junk.npy"}, "can't read"),
+        ({"first": "z.npz"}, "z.npz:NAME"),
+        ({"first": "z.npz:b"}, "no array 'b'"),
+        ({"first": "text.npy"}, "numbers are needed"),
+    ],
+)
+def test_wrong_inputs_are_explained(tmp_path, inputs, message):
+    np.save(tmp_path / "x.npy", np.zeros((7, 3)))
+    np.savez(tmp_path / "z.npz", a=np.zeros((7, 2)))
+    np.save(tmp_path / "text.npy", np.array([["a", "b"]]))
+    (tmp_path / "junk.npy").write_bytes(b"nothing of the kind")
+    with pytest.raises(ConfigError) as caught:
+        open_net(_here(tmp_path), base=tmp_path, inputs=inputs, compile="graph")
+    assert message in str(caught.value)
+    assert "nengo_dl.inputs" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A network that nengo-dl has trained a little and saved, and what it then records."""
+    nengo_dl, tf = nets.nengo_dl, nets.tf
+    folder = tmp_path_factory.mktemp("trained")
+    with nengo_dl.Simulator(nets.inputs(), seed=1, minibatch_size=2, progress_bar=False) as sim:
+        probes = sim.model.probes
+        sim.compile(tf.optimizers.SGD(100.0), loss={probes[0]: "mse"})
+        x = {"first": RNG.uniform(-1, 1, (8, 5, 2)), "second": RNG.uniform(-1, 1, (8, 5, 1))}
+        sim.fit(x, {probes[0]: RNG.uniform(-1, 1, (8, 5, 2))}, epochs=2, verbose=0)
+        sim.save_params(folder / "trained")
+        sim.save_params(folder / "with_state", include_state=True)
+        sim.run_steps(20)
+        data = [sim.data[probe].swapaxes(0, 1) for probe in probes]
+    (folder / "net.py").write_text(
+        "from nets_for_nengo_dl import inputs as build\nfrom nets_for_nengo_dl import lif\n"
+    )
+    return folder, data
+
+
+@pytest.mark.parametrize("name", ["trained.npz", "with_state.npz"])
+def test_trained_parameters(trained, name):
+    folder, expected = trained
+    simulation = open_net("net.py:build", base=folder, load_params=name, minibatch_size=2,
+                          compile="graph")  # fmt: skip
+    for array, other in zip(run(simulation, [8, 12]).values(), expected, strict=True):
+        np.testing.assert_array_equal(array, other)
+    untrained = open_net("net.py:build", base=folder, minibatch_size=2, compile="graph")
+    assert not np.array_equal(run(untrained, [20])["decoded"], expected[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "file", "message"),
+    [
+        ("build", "absent.npz", "no file"),
+        ("build", "net.py", "can't read"),
+        ("lif", "trained.npz", "load_params"),
+    ],
+)
+def test_parameters_that_do_not_fit(trained, model, file, message):
+    with pytest.raises(ConfigError, match=message):
+        open_net(f"net.py:{model}", base=trained[0], load_params=file, compile="graph")
+
+
+def test_a_gpu_that_is_not_there():
+    if nets.tf.config.list_physical_devices("GPU"):
+        pytest.skip("there is one")
+    with pytest.raises(ConfigError, match="sees 0 GPUs"):
+        open_net("lif", device="gpu:0")
+
+
+def test_xla_refuses_what_it_cannot_compile():
+    with pytest.raises(ConfigError, match="Counter"):
+        open_net("stateful_node", compile="xla")
+
+
+def test_a_network_that_nengo_refuses(tmp_path):
+    (tmp_path / "net.py").write_text(
+        "import nengo\n"
+        "def build():\n"
+        "    with nengo.Network() as net:\n"
+        "        ens = nengo.Ensemble(5, 1, max_rates=[1e9] * 5)\n"
+        "        nengo.Probe(ens)\n"
+        "    return net\n"
+    )
+    with pytest.raises(SimulationError, match="can't build"):
+        open_net("net.py:build", base=tmp_path)
+
+
+def test_without_a_seed_two_processes_build_the_same_network():
+    one, two = (open_net("unseeded", seed=None, compile="graph") for _ in range(2))
+    assert_same(run(one, [5]), run(two, [5]))
+
+
+def test_keras_and_tensorflow_settings():
+    simulation = open_net("lif", compile="graph")
+    facts = simulation.provenance()
+    assert facts["tensorflow"] == nets.tf.__version__
+    assert facts["inference_only"] is True
+    assert simulation.device == "CPU"
+    assert simulation.device_peak() is None
+    assert not simulation.can_fall_back()
