@@ -57,7 +57,9 @@ def check_resistances(resistances: object, dtype: torch.dtype) -> tuple[float, .
     names = Resistances._fields
     try:
         items = tuple(resistances)  # type: ignore[call-overload]
-        values = tuple(float(item) for item in items)
+        values = tuple(
+            float(item.detach() if isinstance(item, torch.Tensor) else item) for item in items
+        )
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"resistances: {resistances!r} is not four numbers ({', '.join(names)}) in ohm"

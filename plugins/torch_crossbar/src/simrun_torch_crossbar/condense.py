@@ -13,14 +13,17 @@ from collections.abc import Sequence
 
 import torch
 
-from simrun_torch_crossbar.elimination import Front, Zeros, fronts, is_base
+from simrun_torch_crossbar.elimination import Front, Zeros, fronts, levels
 from simrun_torch_crossbar.kernels import cpu
+from simrun_torch_crossbar.memory import forgotten, layout, parents
 
 Weights = dict[Front, torch.Tensor]
 
 
-def transfer(G: torch.Tensor, zeros: Zeros, wires: Sequence[float]) -> torch.Tensor:
-    """Return W.
+def transfer(
+    G: torch.Tensor, zeros: Zeros, wires: Sequence[float], out: torch.Tensor
+) -> None:
+    """Compute W.
 
     Parameters
     ----------
@@ -30,32 +33,46 @@ def transfer(G: torch.Tensor, zeros: Zeros, wires: Sequence[float]) -> torch.Ten
         The wires that are shorts.
     wires : sequence of 4 floats
         Conductances of source, word-line, bit-line and sense wires in siemens; of a short, any.
-
-    Returns
-    -------
-    Tensor, shape (tiles, m, n)
-        Siemens.
+    out : Tensor, shape (tiles, m, n)
+        W in siemens, written.
     """
+    if G.device.type == "cpu" and cpu.available():
+        _transfer_on_cpu(G.contiguous(), zeros, wires, out)
+        return
     tiles, m, n = G.shape
-    native = G.device.type == "cpu" and cpu.available()
-    base = cpu.BASE if native else 1
-    tree = fronts(m, n, zeros, base)
-    G = G.contiguous()
-
+    tree = fronts(m, n, zeros)
     done: dict[Front, torch.Tensor] = {}
-    waiting = _parents(tree, base)
+    waiting = parents(tree, 1)
     for front in tree:
-        if native:
-            K = G.new_empty(front.count * tiles, front.kept, front.kept)
-            if is_base(front, base):
-                cpu.blocks(G, front, zeros, wires, K)
-            else:
-                cpu.merge(front, *_children(front, done, tiles), K)
-        else:
-            K, _ = _eliminate(front, _assembled(front, G, done, wires))
-        done[front] = K
-        _forget(front, base, done, waiting)
-    return done[tree[-1]][:, :m, m:].contiguous()
+        done[front], _ = _eliminate(front, _assembled(front, G, done, wires))
+        for child in forgotten(front, 1, waiting):
+            del done[child]
+    out.copy_(done[tree[-1]][:, :m, m:])
+
+
+def _transfer_on_cpu(
+    G: torch.Tensor, zeros: Zeros, wires: Sequence[float], out: torch.Tensor
+) -> None:
+    tiles, m, n = G.shape
+    tree = levels(fronts(m, n, zeros, cpu.BASE), cpu.BASE)
+    plan = layout(m, n, zeros, tiles, G.dtype)
+    memory = cpu.memory(plan.total)
+    done: dict[Front, torch.Tensor] = {}
+    for level in tree:
+        for front in level:
+            entries = cpu.couplings(front)
+            size = front.count * tiles * entries * G.dtype.itemsize
+            part = memory[plan.starts[front] :][:size]
+            done[front] = part.view(G.dtype).view(front.count * tiles, entries)
+    for front in tree[0]:
+        cpu.blocks(G, front, zeros, wires, done[front], memory)
+    for level in tree[1:]:
+        children = [_children(front, done, tiles) for front in level]
+        cpu.merge(level, children, [done[front] for front in level], tiles, memory)
+    driver, ground = torch.arange(m)[:, None], m + torch.arange(n)
+    where = (ground * (ground - 1) // 2 + driver).flatten()
+    for tile, couplings in enumerate(done[tree[-1][0]]):
+        torch.index_select(couplings, 0, where, out=out[tile].view(-1))
 
 
 def weights(G: torch.Tensor, zeros: Zeros, wires: Sequence[float]) -> tuple[Weights, torch.Tensor]:
@@ -67,34 +84,13 @@ def weights(G: torch.Tensor, zeros: Zeros, wires: Sequence[float]) -> tuple[Weig
     tiles, m, n = G.shape
     tree = fronts(m, n, zeros)
     done: dict[Front, torch.Tensor] = {}
-    waiting = _parents(tree, 1)
+    waiting = parents(tree, 1)
     Z: Weights = {}
     for front in tree:
         done[front], Z[front] = _eliminate(front, _assembled(front, G, done, wires), keep=True)
-        _forget(front, 1, done, waiting)
-    return Z, done[tree[-1]][:, :m, m:].contiguous()
-
-
-def _parents(tree: Sequence[Front], base: int) -> dict[Front, int]:
-    """Return how many fronts still need each front's result."""
-    waiting = dict.fromkeys(tree, 0)
-    for front in tree:
-        if not is_base(front, base):
-            for child in {child for child, _ in front.children}:
-                waiting[child] += 1
-    return waiting
-
-
-def _forget(
-    front: Front, base: int, done: dict[Front, torch.Tensor], waiting: dict[Front, int]
-) -> None:
-    """Drop the results that ``front`` was the last to need."""
-    if is_base(front, base):
-        return
-    for child in {child for child, _ in front.children}:
-        waiting[child] -= 1
-        if not waiting[child]:
+        for child in forgotten(front, 1, waiting):
             del done[child]
+    return Z, done[tree[-1]][:, :m, m:].contiguous()
 
 
 def _children(front: Front, done: dict[Front, torch.Tensor], tiles: int) -> list[torch.Tensor]:

@@ -23,6 +23,7 @@ the best choice of every split (dynamic programming over 64 to 1024, squares and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -222,6 +223,21 @@ def fronts(
             pending[child.kind] = child
         front.children = tuple(slices)
     return tuple(reversed(order))
+
+
+def levels(tree: Sequence[Front], base: int) -> list[list[Front]]:
+    """Return the fronts by how far above their devices, or their bases, they are.
+
+    Those of a level don't depend on one another; those with the most work come first.
+    """
+    height: dict[Front, int] = {}
+    for front in tree:
+        below = () if is_base(front, base) else front.children
+        height[front] = 1 + max((height[child] for child, _ in below), default=-1)
+    found: list[list[Front]] = [[] for _ in range(max(height.values()) + 1)]
+    for front in reversed(tree):
+        found[height[front]].append(front)
+    return [sorted(level, key=lambda front: -front.flops) for level in found]
 
 
 def is_base(front: Front, base: int) -> bool:

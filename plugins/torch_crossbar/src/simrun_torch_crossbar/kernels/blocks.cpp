@@ -52,25 +52,39 @@ CROSSBAR_INLINE int crossbar_row(int i) { return i * (i - 1) / 2; }
 #define CROSSBAR_SYNC() ((void)0)
 #endif
 
-template <class T>
-CROSSBAR_INLINE void crossbar_eliminate(T* __restrict__ F, T* __restrict__ column, int e, int n) {
-  for (int c = 0; c < e; ++c) {
-    T total = F[crossbar_row(c + 1) + c];
-    for (int i = c + 2; i < n; ++i) total += F[crossbar_row(i) + c];
-    CROSSBAR_FOR(i, c + 1, n) column[i] = F[crossbar_row(i) + c] / total;
-    CROSSBAR_SYNC();
-    CROSSBAR_ROWS(i, c + 2, n) {
-      T* __restrict__ row = F + crossbar_row(i);
-      const T value = row[c];
-      CROSSBAR_COLUMNS(j, c + 1, i) row[j] += value * column[j];
+// Eliminates nodes c to c+SOME-1 of an n-node front; scaled: SOME columns of memory.
+template <int SOME, class T>
+CROSSBAR_INLINE void crossbar_eliminate(T* __restrict__ F, T* __restrict__ scaled, int c, int n) {
+  for (int s = 0; s < SOME; ++s) {
+    CROSSBAR_FOR(i, c + s + 1, n) {
+      T* __restrict__ row = F + crossbar_row(i) + c;
+      T value = row[s];
+      for (int t = 0; t < s; ++t) value += row[t] * scaled[t * n + c + s];
+      row[s] = value;
     }
     CROSSBAR_SYNC();
+    T total = F[crossbar_row(c + s + 1) + c + s];
+    for (int i = c + s + 2; i < n; ++i) total += F[crossbar_row(i) + c + s];
+    const T reciprocal = T{} + 1 / total;
+    CROSSBAR_FOR(i, c + s + 1, n) scaled[s * n + i] = F[crossbar_row(i) + c + s] * reciprocal;
+    CROSSBAR_SYNC();
   }
+  CROSSBAR_ROWS(i, c + SOME + 1, n) {
+    T* __restrict__ row = F + crossbar_row(i);
+    T value[SOME];
+    for (int s = 0; s < SOME; ++s) value[s] = row[c + s];
+    CROSSBAR_COLUMNS(j, c + SOME, i) {
+      T sum = row[j];
+      for (int s = 0; s < SOME; ++s) sum += value[s] * scaled[s * n + j];
+      row[j] = sum;
+    }
+  }
+  CROSSBAR_SYNC();
 }
 
 template <class T, class Load>
 CROSSBAR_INLINE const T* crossbar_block(const int* program, const T* wires, Load load, T* slots,
-                                        T* front, T* column) {
+                                        T* front, T* scaled) {
   const int operations = program[0];
   const T* result = slots;
   for (int k = 0; k < operations; ++k) {
@@ -92,7 +106,10 @@ CROSSBAR_INLINE const T* crossbar_block(const int* program, const T* wires, Load
       CROSSBAR_FOR(t, 0, r[8]) front[to_b[t]] += B[t];
     }
     CROSSBAR_SYNC();
-    crossbar_eliminate(front, column, e, n);
+    int c = 0;
+    for (; c + 4 <= e; c += 4) crossbar_eliminate<4>(front, scaled, c, n);
+    for (; c + 2 <= e; c += 2) crossbar_eliminate<2>(front, scaled, c, n);
+    for (; c < e; ++c) crossbar_eliminate<1>(front, scaled, c, n);
     T* out = slots + r[1];
     CROSSBAR_ROWS(i, 1, n - e) {
       const T* from = front + crossbar_row(i + e) + e;
@@ -114,15 +131,15 @@ __device__ void crossbar_blocks(const int* program, int slots, int entries, int 
   extern __shared__ double crossbar_shared[];
   T* const slot = reinterpret_cast<T*>(crossbar_shared);
   T* const front = slot + slots;
-  T* const column = front + entries;
-  T* const wires = column + nodes;
+  T* const scaled = front + entries;
+  T* const wires = scaled + 4 * nodes;
   if (threadIdx.x < 4) wires[threadIdx.x] = (T)ohm[threadIdx.x];
   __syncthreads();
   for (long long q = blockIdx.x; q < blocks; q += gridDim.x) {
     const T* g = G + (q % tiles) * tile + origins[q / tiles];
     const T* K = crossbar_block<T>(
         program, wires, [=] __device__(int i, int j) { return g[i * row + j]; }, slot, front,
-        column);
+        scaled);
     T* to = out + q * ports * ports;
     CROSSBAR_FOR(t, 0, ports * ports) {
       const int i = t / ports, j = t % ports;
@@ -161,7 +178,7 @@ struct Vector {
   static constexpr int lanes = CROSSBAR_BYTES / sizeof(T);
 };
 
-// work: for each thread (slots + entries + nodes) vectors, aligned to a vector.
+// work: for each thread (slots + entries + 4 * nodes) vectors, aligned to a vector.
 template <class T>
 void crossbar_blocks(const int* program, int slots, int entries, int nodes, int ports,
                          const double* wires, const T* G, const int64_t* origins, int64_t blocks,
@@ -172,8 +189,8 @@ void crossbar_blocks(const int* program, int slots, int entries, int nodes, int 
   const int64_t groups = (blocks + lanes - 1) / lanes;
 #pragma omp parallel num_threads(threads)
   {
-    V* slot = reinterpret_cast<V*>(work) + int64_t(omp_get_thread_num()) * (slots + entries + nodes);
-    V *front = slot + slots, *column = front + entries;
+    V* slot = reinterpret_cast<V*>(work) + int64_t(omp_get_thread_num()) * (slots + entries + 4 * nodes);
+    V *front = slot + slots, *scaled = front + entries;
     V w[4];
     for (int i = 0; i < 4; ++i)
       for (int l = 0; l < lanes; ++l) w[i][l] = (T)wires[i];
@@ -190,14 +207,10 @@ void crossbar_blocks(const int* program, int slots, int entries, int nodes, int 
         for (int l = 0; l < lanes; ++l) value[l] = g[l][i * row + j];
         return value;
       };
-      const V* K = crossbar_block<V>(program, w, load, slot, front, column);
+      const V* K = crossbar_block<V>(program, w, load, slot, front, scaled);
       for (int l = 0; l < count; ++l) {
-        T* to = out + (first + l) * ports * ports;
-        for (int i = 0; i < ports; ++i) {
-          to[i * ports + i] = 0;
-          for (int j = 0; j < i; ++j)
-            to[i * ports + j] = to[j * ports + i] = K[crossbar_row(i) + j][l];
-        }
+        T* to = out + (first + l) * crossbar_row(ports);
+        for (int t = 0; t < crossbar_row(ports); ++t) to[t] = K[t][l];
       }
     }
   }

@@ -1,8 +1,12 @@
-"""Calls of the compiled CPU kernels: tensors to pointers, and the working memory they need."""
+"""Calls of the compiled CPU kernels: tensors to pointers, and the working memory they need.
+
+A block's result is its couplings: the strict lower triangle of its ports, row by row.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,18 +14,23 @@ import torch
 
 from simrun_torch_crossbar.elimination import Front, Zeros
 from simrun_torch_crossbar.kernels.build import library
-from simrun_torch_crossbar.kernels.program import program
+from simrun_torch_crossbar.kernels.program import program, triangle
 
-BASE = 8
+BASE = 16
 """Blocks of at most BASE x BASE devices are made in cache, as many at once as a vector has lanes."""
+
+_LARGE_PAGE = 1 << 21
+_SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 
 
 class _Merge(ctypes.Structure):
     _fields_ = (
+        ("a", ctypes.c_void_p), ("b", ctypes.c_void_p), ("out", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
         ("eliminated", ctypes.c_int), ("floating", ctypes.c_int),
         ("drivers", ctypes.c_int), ("grounds", ctypes.c_int),
         ("ports", ctypes.c_int * 2), ("runs", ctypes.c_int * 2),
-        ("run", ctypes.POINTER(ctypes.c_int) * 2),
+        ("run", ctypes.c_void_p * 2), ("port", ctypes.c_void_p * 2),
     )  # fmt: skip
 
 
@@ -30,9 +39,53 @@ def available() -> bool:
     return library() is not None
 
 
-def _call(name: str, dtype: torch.dtype, *arguments: object) -> None:
-    suffix = {torch.float32: "f32", torch.float64: "f64"}[dtype]
-    getattr(library(), f"{name}_{suffix}")(*arguments)
+def memory(size: int) -> torch.Tensor:
+    """Return uninitialised bytes that begin at a multiple of 64, in large pages where there are."""
+    spare = torch.empty(size + _LARGE_PAGE, dtype=torch.uint8)
+    at = spare.data_ptr()
+    if size < 4 * _LARGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return spare[-at % 64 :][:size]
+    start = -at % _LARGE_PAGE
+    # Advice: refused, it changes nothing.
+    ctypes.CDLL(None).madvise(
+        ctypes.c_void_p(at + start), ctypes.c_size_t(size), mmap.MADV_HUGEPAGE
+    )
+    return spare[start:][:size]
+
+
+def couplings(front: Front) -> int:
+    """Return how many numbers the result of one block has."""
+    return triangle(front.kept)
+
+
+def block_work_bytes(front: Front, zeros: Zeros) -> int:
+    """Return the bytes of working memory, of all threads, that ``blocks`` needs."""
+    vector: int = _library().crossbar_vector_bytes()
+    return torch.get_num_threads() * program(front.kind, zeros).numbers * vector
+
+
+def merge_work_bytes(level: Sequence[Front], tiles: int, dtype: torch.dtype) -> int:
+    """Return the bytes of working memory, of all threads, that ``merge`` needs."""
+    threads = 1 if _together(level, tiles) else torch.get_num_threads()
+    return threads * _stride(level, dtype) * dtype.itemsize
+
+
+def _together(level: Sequence[Front], tiles: int) -> bool:
+    """Whether all threads are to work at one merge: few and large. Bitwise the same either way."""
+    threads, count = torch.get_num_threads(), tiles * sum(front.count for front in level)
+    return threads > 1 and count < 8 * threads and level[0].flops > 4e6
+
+
+def _stride(level: Sequence[Front], dtype: torch.dtype) -> int:
+    size = _library().crossbar_merge_work
+    size.restype = ctypes.c_int64
+    return max(size(front.eliminated, front.kept, dtype.itemsize) for front in level)
+
+
+def _library() -> ctypes.CDLL:
+    loaded = library()
+    assert loaded is not None, "call available() first"
+    return loaded
 
 
 def _pointer(array: torch.Tensor | np.ndarray) -> ctypes.c_void_p:
@@ -40,14 +93,13 @@ def _pointer(array: torch.Tensor | np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(at)
 
 
-def _aligned(numbers: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return uninitialised memory that begins at a multiple of 64 bytes."""
-    spare = torch.empty(numbers + 64 // dtype.itemsize, dtype=dtype)
-    return spare[-spare.data_ptr() % 64 // dtype.itemsize :]
-
-
 def blocks(
-    G: torch.Tensor, front: Front, zeros: Zeros, wires: Sequence[float], out: torch.Tensor
+    G: torch.Tensor,
+    front: Front,
+    zeros: Zeros,
+    wires: Sequence[float],
+    out: torch.Tensor,
+    work: torch.Tensor,
 ) -> None:
     """Make all blocks of a front from their devices.
 
@@ -61,52 +113,61 @@ def blocks(
         The wires that are shorts.
     wires : sequence of 4 floats
         Conductances of source, word-line, bit-line and sense wires in siemens.
-    out : Tensor, shape (front.count * tiles, ports, ports)
-        The couplings between the blocks' ports, written.
+    out : Tensor, shape (front.count * tiles, couplings), contiguous
+        Written.
+    work : Tensor
+        Of ``block_work_bytes``, at a multiple of 64.
     """
     code = program(front.kind, zeros)
     tiles, m, n = G.shape
     origins = np.ascontiguousarray(front.origins[:, 0] * n + front.origins[:, 1], np.int64)
     conductances = np.array(wires, np.float64)
-    threads = torch.get_num_threads()
-    lanes = library().crossbar_vector_bytes() // G.element_size()  # type: ignore[union-attr]
-    work = _aligned(threads * code.numbers * lanes, G.dtype)
-    _call(
-        "crossbar_blocks", G.dtype, _pointer(code.code), code.slots, code.entries, code.nodes,
-        code.ports, _pointer(conductances), _pointer(G), _pointer(origins),
+    getattr(_library(), f"crossbar_blocks_{_SUFFIX[G.dtype]}")(
+        _pointer(code.code), code.slots, code.entries, code.nodes, code.ports,
+        _pointer(conductances), _pointer(G), _pointer(origins),
         ctypes.c_int64(front.count * tiles), ctypes.c_int64(tiles), ctypes.c_int64(m * n),
-        ctypes.c_int64(n), _pointer(out), _pointer(work), threads,
+        ctypes.c_int64(n), _pointer(out), _pointer(work), torch.get_num_threads(),
     )  # fmt: skip
 
 
-def merge(front: Front, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-    """Merge blocks: block q of ``out`` is made of block q of ``a`` and block q of ``b``.
+def merge(
+    level: Sequence[Front],
+    children: Sequence[Sequence[torch.Tensor]],
+    out: Sequence[torch.Tensor],
+    tiles: int,
+    work: torch.Tensor,
+) -> None:
+    """Merge blocks: block q of a front is made of block q of each of its two children.
 
     Parameters
     ----------
-    front : Front
-        Of the result.
-    a, b : Tensor, shape (count, ports of the child, ports of the child), contiguous
-        The children's couplings.
-    out : Tensor, shape (count, ports, ports), contiguous
-        Written; couplings among drivers and among grounds are not computed.
+    level : sequence of Fronts
+        Independent of one another, the most work first.
+    children : sequence of pairs of Tensors, shape (count, couplings of the child), contiguous
+        For each front.
+    out : sequence of Tensors, shape (count, couplings), contiguous
+        For each front; written. Couplings among drivers and among grounds are not computed.
+    tiles : int
+        What the fronts' counts are multiplied by.
+    work : Tensor
+        Of ``merge_work_bytes``, at a multiple of 64.
     """
-    runs = [_runs(to, front.eliminated) for to in front.maps]
-    pointers = [x.ctypes.data_as(ctypes.POINTER(ctypes.c_int)) for x in runs]
-    how = _Merge(
-        front.eliminated, front.floating, front.drivers, front.grounds,
-        (a.shape[-1], b.shape[-1]), (len(runs[0]), len(runs[1])), tuple(pointers),
-    )  # fmt: skip
-    threads, count = torch.get_num_threads(), len(out)
-    # Few and large: all threads at one. Bitwise the same either way.
-    together = threads > 1 and (count < threads or (count < 8 * threads and front.flops > 4e6))
-    size = library().crossbar_merge_work  # type: ignore[union-attr]
-    size.restype = ctypes.c_int64
-    numbers = size(front.eliminated, front.kept, a.element_size())
-    work = _aligned(numbers * (1 if together else threads), a.dtype)
-    _call(
-        "crossbar_merge", a.dtype, ctypes.byref(how), ctypes.c_int64(count), int(together),
-        _pointer(a), _pointer(b), _pointer(out), _pointer(work), threads,
+    alive = []
+    records = (_Merge * len(level))()
+    for record, front, (a, b), K in zip(records, level, children, out, strict=True):
+        runs = [_runs(to, front.eliminated) for to in front.maps]
+        ports = [_ports(to, front.nodes) for to in front.maps]
+        alive += runs + ports
+        record.a, record.b, record.out = a.data_ptr(), b.data_ptr(), K.data_ptr()
+        record.count, record.eliminated, record.floating = len(K), front.eliminated, front.floating
+        record.drivers, record.grounds = front.drivers, front.grounds
+        record.ports, record.runs = tuple(map(len, front.maps)), tuple(map(len, runs))
+        record.run = tuple(x.ctypes.data for x in runs)
+        record.port = tuple(x.ctypes.data for x in ports)
+    dtype = out[0].dtype
+    getattr(_library(), f"crossbar_merges_{_SUFFIX[dtype]}")(
+        records, len(level), int(_together(level, tiles)), _pointer(work),
+        ctypes.c_int64(_stride(level, dtype)), torch.get_num_threads(),
     )  # fmt: skip
 
 
@@ -116,3 +177,10 @@ def _runs(to: np.ndarray, eliminated: int) -> np.ndarray:
     first = np.concatenate([[0], breaks])
     length = np.diff(np.concatenate([first, [len(to)]]))
     return np.ascontiguousarray(np.stack([first, to[first], length], 1), np.int32)
+
+
+def _ports(to: np.ndarray, nodes: int) -> np.ndarray:
+    """Return the port of each node of the front, or -1."""
+    port = np.full(nodes, -1, np.int32)
+    port[to] = np.arange(len(to))
+    return port

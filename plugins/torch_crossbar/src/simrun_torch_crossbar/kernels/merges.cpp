@@ -1,10 +1,12 @@
 // Two blocks become one, on the CPU: assembly, a blocked Cholesky of couplings, and one symmetric
 // update. Conventions and guarantees are those of blocks.cpp.
 //
-// With K_ic the couplings of eliminated node c, P_ic = K_ic / sqrt(sum_i K_ic) is (minus) the
-// Cholesky factor's column, and the update is K += P P^T: a matrix product of numbers that are
-// never negative. P is kept packed for the product as it is computed: in strips of MR rows and
-// in strips of NR rows, all columns of a strip after one another.
+// With K_ci the couplings of eliminated node c, P_ci = K_ci / sqrt(sum_i K_ci) is (minus) row c of
+// the Cholesky factor, and the update is K += P^T P: a matrix product of numbers that are never
+// negative. P is packed for the product as it is computed, in strips of NR nodes, all rows of a
+// strip after one another; NR is a multiple of MR, so that the strips serve both factors.
+
+#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,35 +15,38 @@
 
 #if defined(__AVX512F__)
 #define CROSSBAR_BYTES 64
-#define CROSSBAR_MR 12
+#define CROSSBAR_MR 8
 #elif defined(__AVX__)
 #define CROSSBAR_BYTES 32
-#define CROSSBAR_MR 6
+#define CROSSBAR_MR 4
 #else
 #define CROSSBAR_BYTES 16
-#define CROSSBAR_MR 6
+#define CROSSBAR_MR 4
+#endif
+
+// Left alone, gcc reads a row of b from memory once for each row of a: loads become the limit.
+#ifdef __x86_64__
+#define CROSSBAR_IN_REGISTER(v) asm("" : "+v"(v))
+#else
+#define CROSSBAR_IN_REGISTER(v) ((void)0)
 #endif
 
 namespace {
+
+// A tile of a product has MR x 2 vectors. (3 vectors would load less, but gcc then reads them
+// from memory once for each row.)
+constexpr int MR = CROSSBAR_MR, VECTORS = 2;
+constexpr int KC = 256;           // rows of P that a product keeps in cache
+constexpr int MC = 96, NC = 192;  // rows and columns of one task of the update
 
 template <class T>
 struct Size {
   typedef T vector __attribute__((vector_size(CROSSBAR_BYTES)));
   typedef T loose __attribute__((vector_size(CROSSBAR_BYTES), aligned(sizeof(T)), may_alias));
   static constexpr int lanes = CROSSBAR_BYTES / sizeof(T);
-  static constexpr int MR = CROSSBAR_MR, NR = 2 * lanes;  // a tile of the product: all registers
-  static constexpr int NB = NR <= 16 ? 48 : 96;           // columns eliminated at once
-  static constexpr int KC = 256;                          // columns of a product in cache
-  static constexpr int MC = 96, NC = 192;                 // rows and columns of one thread's task
-  static_assert(NB % MR == 0 && NB % NR == 0 && MC % MR == 0 && NC % NR == 0, "");
-};
-
-// One step of merging, as Python describes it; see native.py.
-struct Merge {
-  int eliminated, floating, drivers, grounds;
-  int ports[2];        // of the children
-  int runs[2];         // of consecutive ports that are consecutive in the front
-  const int* run[2];   // first port, first node of the front, length
+  static constexpr int NR = VECTORS * lanes;
+  static constexpr int NB = NR > 16 ? 96 : 48;  // nodes eliminated at once
+  static_assert(NR % MR == 0 && NB % NR == 0 && MC % NR == 0 && NC % MC == 0, "");
 };
 
 int up(int n, int to) { return (n + to - 1) / to * to; }
@@ -52,298 +57,289 @@ void each(int count, int threads, Body body) {
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
     for (int i = 0; i < count; ++i) body(i);
   } else {
+    (void)threads;
     for (int i = 0; i < count; ++i) body(i);
   }
 }
 
-// tile (MR x NR) = sum over depth of a strip of MR rows times a strip of NR rows.
+// sum (MR x NR) = a^T b over depth rows, of lengths lda and ldb; b aligned or not.
 template <class T>
-inline void product(int depth, const T* __restrict__ a, const T* __restrict__ b,
-                    typename Size<T>::vector (&sum)[CROSSBAR_MR][2]) {
-  typedef typename Size<T>::vector V;
-  V s[CROSSBAR_MR][2] = {};
-  for (int k = 0; k < depth; ++k) {
-    const V b0 = *reinterpret_cast<const V*>(b), b1 = *reinterpret_cast<const V*>(b + Size<T>::lanes);
-#pragma GCC unroll 12
-    for (int i = 0; i < CROSSBAR_MR; ++i) {
-      s[i][0] += a[i] * b0;
-      s[i][1] += a[i] * b1;
+inline void product(int depth, const T* __restrict__ a, int64_t lda, const T* __restrict__ b,
+                    int64_t ldb, typename Size<T>::vector (&sum)[MR][VECTORS]) {
+  typename Size<T>::vector s[MR][VECTORS] = {};
+  for (int k = 0; k < depth; ++k, a += lda, b += ldb) {
+    typename Size<T>::vector row[VECTORS];
+#pragma GCC unroll 2
+    for (int v = 0; v < VECTORS; ++v) {
+      row[v] = *reinterpret_cast<const typename Size<T>::loose*>(b + v * Size<T>::lanes);
+      CROSSBAR_IN_REGISTER(row[v]);
     }
-    a += CROSSBAR_MR;
-    b += Size<T>::NR;
+#pragma GCC unroll 8
+    for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 2
+      for (int v = 0; v < VECTORS; ++v) s[i][v] += a[i] * row[v];
   }
-#pragma GCC unroll 12
-  for (int i = 0; i < CROSSBAR_MR; ++i) sum[i][0] = s[i][0], sum[i][1] = s[i][1];
+#pragma GCC unroll 8
+  for (int i = 0; i < MR; ++i)
+#pragma GCC unroll 2
+    for (int v = 0; v < VECTORS; ++v) sum[i][v] = s[i][v];
 }
 
-// c (rows x columns at most MR x NR, row length ldc) += a b^T
+// The couplings of a block: the strict lower triangle, row by row. Where row i begins:
+inline int64_t row_start(int64_t i) { return i * (i - 1) / 2; }
+
 template <class T>
-inline void add_product(int depth, const T* a, const T* b, T* c, int64_t ldc, int rows, int columns) {
+inline void add(T* to, const typename Size<T>::vector (&sum)[VECTORS]) {
+  for (int v = 0; v < VECTORS; ++v)
+    *reinterpret_cast<typename Size<T>::loose*>(to + v * Size<T>::lanes) += sum[v];
+}
+
+// Sum in a fixed order, one partial sum a lane.
+template <class T>
+T total(const T* x, int n) {
   typedef Size<T> S;
-  typename S::vector sum[S::MR][2];
-  product<T>(depth, a, b, sum);
-  if (rows == S::MR && columns == S::NR) {
-#pragma GCC unroll 12
-    for (int i = 0; i < S::MR; ++i, c += ldc) {
-      *reinterpret_cast<typename S::loose*>(c) += sum[i][0];
-      *reinterpret_cast<typename S::loose*>(c + S::lanes) += sum[i][1];
-    }
-  } else {
-    for (int i = 0; i < rows; ++i, c += ldc)
-      for (int j = 0; j < columns; ++j) c[j] += sum[i][j / S::lanes][j % S::lanes];
-  }
+  typename S::vector partial[2] = {};
+  int i = 0;
+  for (; i + 2 * S::lanes <= n; i += 2 * S::lanes)
+    for (int v = 0; v < 2; ++v)
+      partial[v] += *reinterpret_cast<const typename S::loose*>(x + i + v * S::lanes);
+  partial[0] += partial[1];
+  T sum = 0;
+  for (int l = 0; l < S::lanes; ++l) sum += partial[0][l];
+  for (; i < n; ++i) sum += x[i];
+  return sum;
 }
 
-// The pivots of NB or fewer columns. D: couplings among them (strict lower triangle, becomes P);
-// outside: each column's couplings to all other remaining nodes; inverse (row length NB, lower):
-// of the Cholesky factor.
+// All blocks of a front, as Python describes them; see cpu.py. The front's nodes are the eliminated
+// ones, then the ports: floating, drivers, grounds.
 template <class T>
-void pivots(T* D, int64_t ldd, int nb, T* outside, T* inverse) {
-  constexpr int NB = Size<T>::NB;
-  T column[NB], total[NB];
-  for (int c = 0; c < nb; ++c) {
-    T sum = outside[c];
-    for (int i = c + 1; i < nb; ++i) sum += D[i * ldd + c];
-    const T reciprocal = T(1) / std::sqrt(sum), rest = outside[c] * reciprocal;
-    for (int i = c + 1; i < nb; ++i) {
-      column[i] = D[i * ldd + c] *= reciprocal;
-      outside[i] += rest * column[i];
-    }
-    for (int i = c + 2; i < nb; ++i) {
-      T* __restrict__ row = D + i * ldd;
-      const T value = column[i];
-      for (int j = c + 1; j < i; ++j) row[j] += value * column[j];
-    }
-    for (int l = 0; l < NB; ++l) total[l] = 0;
-    for (int t = 0; t < c; ++t) {
-      const T value = D[c * ldd + t];
-      const T* __restrict__ row = inverse + t * NB;
-      for (int l = 0; l <= t; ++l) total[l] += value * row[l];
-    }
-    for (int l = 0; l < NB; ++l) inverse[c * NB + l] = l < c ? total[l] * reciprocal : T(0);
-    inverse[c * NB + c] = reciprocal;
-  }
-}
+struct Merge {
+  const T *a, *b;      // the children: block q of out is made of block q of each
+  T* out;
+  int64_t count;       // of blocks
+  int eliminated, floating, drivers, grounds;
+  int ports[2];        // of the children
+  int runs[2];         // of consecutive ports that are consecutive in the front
+  const int* run[2];   // first port, first node, length
+  const int* port[2];  // of each node of the front, or -1
+};
 
 template <class T>
 struct Work {
-  // Rows: the eliminated nodes, padded to whole strips, then the ports, likewise.
-  int e, k, rows_e, rows, ld;
-  T *F, *strips_m, *strips_n, *inverse;
+  static constexpr int NR = Size<T>::NR;
+  int e, k, first;  // first: the column of F where the ports begin
+  int64_t ld;
+  T *F, *P;
 
-  static int padded(int n) { return std::max(up(n, Size<T>::MR), up(n, Size<T>::NR)); }
-  Work(int e, int k) : e(e), k(k), rows_e(padded(e)), rows(rows_e + padded(k)), ld(up(e, Size<T>::NR)) {}
-  int64_t panel() const { return up(rows * ld, 64 / sizeof(T)); }
-  int64_t strips() const { return up((rows + 2 * Size<T>::NR) * e, 64 / sizeof(T)); }
-  int64_t size() const { return panel() + 2 * strips() + Size<T>::NB * Size<T>::NB; }
-  void place(T* at) {
-    F = at;
-    strips_m = F + panel();
-    strips_n = strips_m + strips();
-    inverse = strips_n + strips();
+  Work(int e, int k) : e(e), k(k), first(up(e, NR)), ld(first + up(k, NR)) {
+    if (ld * sizeof(T) % 1024 == 0) ld += NR;  // rows that don't share their places in the cache
   }
-  // A strip begins at a row that is a multiple of MR (NR) from 0 or from rows_e.
-  T* strip_m(int row) const {
-    return row < rows_e ? strips_m + int64_t(row) * e
-                        : strips_m + (int64_t(up(rows_e, Size<T>::MR)) + row - rows_e) * e;
-  }
-  T* strip_n(int row) const {
-    return row < rows_e ? strips_n + int64_t(row) * e
-                        : strips_n + (int64_t(up(rows_e, Size<T>::NR)) + row - rows_e) * e;
+  int64_t panel() const { return (up(e, MR) * ld + 15) / 16 * 16; }
+  int64_t size() const { return panel() + (ld * e + 15) / 16 * 16; }
+  void place(T* at) { F = at, P = F + panel(); }
+  int column(int node) const { return node < e ? node : first + node - e; }
+  // Where row c of P is, from column on (a multiple of MR).
+  T* packed(int c, int column) const {
+    return P + (int64_t(column / NR) * e + c) * NR + column % NR;
   }
 };
 
+// The coupling of nodes x < y is F(x, y) if x is eliminated, else in row y of out. A child has each
+// coupling once: a run of a child's row goes to a row of the front, or to a column.
 template <class T, bool PARALLEL>
-void assemble(const Merge& m, const T* const child[2], T* out, const Work<T>& w, int threads) {
-  const int e = m.eliminated;
-  const int64_t k = w.k;
-  each<PARALLEL>(PARALLEL ? 4 * threads : 1, threads, [&](int part) {
-    const int parts = PARALLEL ? 4 * threads : 1;
-    const int64_t f0 = int64_t(w.rows) * part / parts, f1 = int64_t(w.rows) * (part + 1) / parts;
-    std::memset(w.F + f0 * w.ld, 0, (f1 - f0) * w.ld * sizeof(T));
-    const int64_t k0 = k * part / parts, k1 = k * (part + 1) / parts;
-    std::memset(out + k0 * k, 0, (k1 - k0) * k * sizeof(T));
-  });
-  for (int side = 0; side < 2; ++side) {
-    const int64_t ports = m.ports[side];
-    const int* const run = m.run[side];
-    const int runs = m.runs[side];
-    for (int r = 0; r < runs; ++r) {
-      const int from = run[3 * r], to = run[3 * r + 1], length = run[3 * r + 2];
-      const int chunk = 32, chunks = (length + chunk - 1) / chunk;
-      each<PARALLEL>(chunks, threads, [&](int part) {
-        for (int i = part * chunk; i < std::min(length, (part + 1) * chunk); ++i) {
-          const T* __restrict__ row = child[side] + (from + i) * ports;
-          const int node = to + i;
-          T* const panel = w.F + int64_t(node < e ? node : w.rows_e + node - e) * w.ld;
-          for (int c = 0; c < runs; ++c) {
-            const int column = run[3 * c], at = run[3 * c + 1], n = run[3 * c + 2];
-            T* __restrict__ target;
-            if (at < e)
-              target = panel + at;
-            else if (node >= e && at <= to)
-              target = out + (node - e) * k + (at - e);
-            else
-              continue;
-            for (int j = 0; j < n; ++j) target[j] += row[column + j];
-          }
+void assemble(const Merge<T>& m, const T* const child[2], T* out, const Work<T>& w, int threads) {
+  const int e = w.e, k = w.k, chunk = 16, parts = (e + k + chunk - 1) / chunk;
+  const auto direct = [&](int run, int node) { return node < e ? run > node : run >= e && run < node; };
+  each<PARALLEL>(parts, threads, [&](int part) {
+    // Long rows of out first.
+    const int end = e + k - part * chunk;
+    for (int node = std::max(0, end - chunk); node < end; ++node) {
+      T* const row = node < e ? w.F + node * w.ld : out + row_start(node - e);
+      std::memset(row, 0, (node < e ? w.ld : node - e) * sizeof(T));
+      for (int side = 0; side < 2; ++side) {
+        const int p = m.port[side][node];
+        if (p < 0) continue;
+        const T* const from = child[side] + row_start(p);
+        for (const int *r = m.run[side], *last = r + 3 * m.runs[side]; r < last && r[0] < p; r += 3) {
+          if (!direct(r[1], node)) continue;
+          const T* __restrict__ x = from + r[0];
+          T* __restrict__ y = row + (node < e ? w.column(r[1]) : r[1] - e);
+          const int n = std::min(r[2], p - r[0]);
+          for (int j = 0; j < n; ++j) y[j] += x[j];
         }
-      });
+      }
     }
-  }
+  });
+  if (up(e, MR) > e) std::memset(w.F + e * w.ld, 0, (up(e, MR) - e) * w.ld * sizeof(T));
+  // Square by square, so that neither side of the transposition strays over many pages.
+  each<PARALLEL>(parts, threads, [&](int part) {
+    const int begin = part * chunk, end = std::min(begin + chunk, e + k);
+    for (int side = 0; side < 2; ++side)
+      for (const int *r = m.run[side], *last = r + 3 * m.runs[side]; r < last; r += 3)
+        for (int first = 0; first < r[2]; first += chunk)
+          for (int node = begin; node < end; ++node) {
+            const int p = m.port[side][node];
+            if (p <= r[0] + first || direct(r[1], node)) continue;
+            const T* __restrict__ x = child[side] + row_start(p) + r[0];
+            const int stop = std::min(std::min(r[2], p - r[0]), first + chunk);
+            if (r[1] < e) {
+              T* __restrict__ y = w.F + r[1] * w.ld + w.column(node);
+              for (int j = first; j < stop; ++j) y[j * w.ld] += x[j];
+            } else {
+              for (int j = first; j < stop; ++j) out[row_start(r[1] - e + j) + node - e] += x[j];
+            }
+          }
+  });
 }
 
-// Eliminate: leaves P in strips of both kinds.
+// The pivots of nb nodes. F: couplings among them (upper triangle), row length ld; outside: of
+// each to all other nodes that remain; solve: the inverse of the Cholesky factor, transposed, in
+// strips of MR columns.
+template <class T>
+void pivots(const T* F, int64_t ld, int nb, T* outside, T* solve) {
+  constexpr int NB = Size<T>::NB;
+  T D[NB][NB], inverse[NB][NB], column[NB], sum[NB];
+  for (int i = 0; i < nb; ++i)
+    for (int c = 0; c < i; ++c) D[i][c] = F[c * ld + i];
+  for (int c = 0; c < nb; ++c) {
+    T all = outside[c];
+    for (int i = c + 1; i < nb; ++i) all += D[i][c];
+    const T reciprocal = T(1) / std::sqrt(all), rest = outside[c] * reciprocal;
+    for (int i = c + 1; i < nb; ++i) {
+      column[i] = D[i][c] *= reciprocal;
+      outside[i] += rest * column[i];
+    }
+    for (int i = c + 2; i < nb; ++i) {
+      const T value = column[i];
+      for (int j = c + 1; j < i; ++j) D[i][j] += value * column[j];
+    }
+    for (int l = 0; l < nb; ++l) sum[l] = 0;
+    for (int t = 0; t < c; ++t) {
+      const T value = D[c][t];
+      for (int l = 0; l <= t; ++l) sum[l] += value * inverse[t][l];
+    }
+    for (int l = 0; l < nb; ++l) inverse[c][l] = l < c ? sum[l] * reciprocal : T(0);
+    inverse[c][c] = reciprocal;
+  }
+  for (int c = 0; c < nb; c += MR)
+    for (int l = 0; l < nb; ++l)
+      for (int i = 0; i < MR; ++i) solve[c * nb + l * MR + i] = c + i < nb ? inverse[c + i][l] : T(0);
+}
+
+// Leaves P, in strips, for all columns right of its own diagonal.
 template <class T, bool PARALLEL>
 void factor(const Work<T>& w, int threads) {
   typedef Size<T> S;
+  constexpr int NR = S::NR, NB = S::NB;
   const int e = w.e;
-  for (int j0 = 0; j0 < e; j0 += S::NB) {
-    const int nb = std::min<int>(S::NB, e - j0), width = up(nb, S::NR), next = j0 + nb;
-    // Rows from j0 on, as strips; those of the ports begin at rows_e.
-    const int strips_e = (up(e, S::MR) - j0) / S::MR, strips_k = up(w.k, S::MR) / S::MR;
-    const auto row_of = [&](int s) {
-      return s < strips_e ? j0 + s * S::MR : w.rows_e + (s - strips_e) * S::MR;
-    };
+  for (int j0 = 0; j0 < e; j0 += NB) {
+    const int nb = std::min(NB, e - j0), next = j0 + nb;
     if (j0)
-      each<PARALLEL>((strips_e + strips_k + 7) / 8, threads, [&](int part) {
-        for (int d = 0; d < j0; d += S::KC)
-          for (int c = 0; c < width; c += S::NR)
-            for (int s = part * 8; s < std::min(part * 8 + 8, strips_e + strips_k); ++s) {
-              const int row = row_of(s);
-              add_product<T>(std::min<int>(S::KC, j0 - d), w.strip_m(row) + int64_t(d) * S::MR,
-                             w.strip_n(j0 + c) + int64_t(d) * S::NR,
-                             w.F + int64_t(row) * w.ld + j0 + c, w.ld, S::MR, S::NR);
-            }
-      });
-    T outside[S::NB] = {};
-    const auto sum_rows = [&](int begin, int end) {
-      for (int i = begin; i < end; ++i) {
-        const T* row = w.F + int64_t(i) * w.ld + j0;
-        for (int c = 0; c < nb; ++c) outside[c] += row[c];
-      }
-    };
-    sum_rows(next, e);
-    sum_rows(w.rows_e, w.rows_e + w.k);
-    pivots<T>(w.F + int64_t(j0) * w.ld + j0, w.ld, nb, outside, w.inverse);
-    alignas(64) T solve[S::NB * S::NB];  // the inverse in strips of NR rows
-    for (int c = 0; c < width; c += S::NR)
-      for (int l = 0; l < nb; ++l)
-        for (int j = 0; j < S::NR; ++j)
-          solve[(c * nb) + l * S::NR + j] = c + j < nb ? w.inverse[(c + j) * S::NB + l] : T(0);
-    const int first = (next - j0 + S::MR - 1) / S::MR;  // whole strips below the pivots
-    const int skip = next < e ? first : strips_e;
-    each<PARALLEL>((strips_e - skip + strips_k + 7) / 8, threads, [&](int part) {
-      for (int s = skip + part * 8; s < std::min(skip + part * 8 + 8, strips_e + strips_k); ++s) {
-        const int row = row_of(s);
-        T* const F = w.F + int64_t(row) * w.ld + j0;
-        alignas(64) T before[S::NB * S::MR];
-        for (int l = 0; l < nb; ++l)
-          for (int i = 0; i < S::MR; ++i) before[l * S::MR + i] = F[int64_t(i) * w.ld + l];
-        T* const strip = w.strip_m(row) + int64_t(j0) * S::MR;
-        for (int c = 0; c < width; c += S::NR) {
-          typename S::vector sum[S::MR][2];
-          product<T>(nb, before, solve + c * nb, sum);
-          for (int i = 0; i < S::MR; ++i) {
-            *reinterpret_cast<typename S::loose*>(F + int64_t(i) * w.ld + c) = sum[i][0];
-            *reinterpret_cast<typename S::loose*>(F + int64_t(i) * w.ld + c + S::lanes) = sum[i][1];
+      each<PARALLEL>(int(w.first + up(w.k, NR) - j0) / NR, threads, [&](int strip) {
+        const int column = j0 + strip * NR;
+        for (int d = 0; d < j0; d += KC)
+          for (int c = j0; c < next; c += MR) {
+            typename S::vector sum[MR][VECTORS];
+            product<T>(std::min(KC, j0 - d), w.packed(d, c), NR, w.packed(d, column), NR, sum);
+            for (int i = 0; i < MR; ++i) add<T>(w.F + (c + i) * w.ld + column, sum[i]);
           }
-        }
-        for (int l = 0; l < nb; ++l)
-          for (int i = 0; i < S::MR; ++i) strip[l * S::MR + i] = F[int64_t(i) * w.ld + l];
-      }
-    });
-    // The same in strips of NR rows, for what the product takes from the other side.
-    const int wide_e = next < e ? (up(e, S::NR) - next) / S::NR : 0, wide_k = up(w.k, S::NR) / S::NR;
-    each<PARALLEL>((wide_e + wide_k + 7) / 8, threads, [&](int part) {
-      for (int s = part * 8; s < std::min(part * 8 + 8, wide_e + wide_k); ++s) {
-        const int row = s < wide_e ? next + s * S::NR : w.rows_e + (s - wide_e) * S::NR;
-        const T* const F = w.F + int64_t(row) * w.ld + j0;
-        T* const strip = w.strip_n(row) + int64_t(j0) * S::NR;
-        for (int l = 0; l < nb; ++l)
-          for (int i = 0; i < S::NR; ++i) strip[l * S::NR + i] = F[int64_t(i) * w.ld + l];
+      });
+    T outside[NB];
+    for (int c = 0; c < nb; ++c) {
+      const T* const row = w.F + (j0 + c) * w.ld;
+      outside[c] = total(row + next, e - next) + total(row + w.first, w.k);
+    }
+    alignas(64) T solve[(NB + MR) * NB];
+    pivots<T>(w.F + j0 * w.ld + j0, w.ld, nb, outside, solve);
+    const int right = next < e ? next : w.first;
+    each<PARALLEL>(int(w.first + up(w.k, NR) - right) / NR, threads, [&](int strip) {
+      const int column = right + strip * NR;
+      T* const P = w.packed(j0, column);
+      for (int c = 0; c < nb; c += MR) {
+        typename S::vector sum[MR][VECTORS];
+        product<T>(std::min(nb, c + MR), solve + c * nb, MR, w.F + j0 * w.ld + column, w.ld, sum);
+        for (int i = 0; i < std::min(MR, nb - c); ++i)
+          for (int v = 0; v < VECTORS; ++v)
+            *reinterpret_cast<typename S::loose*>(P + (c + i) * NR + v * S::lanes) = sum[i][v];
       }
     });
   }
 }
 
-// out += P P^T below the diagonal, except among drivers and among grounds; then mirrored.
+// out += P^T P, except among drivers and among grounds.
 template <class T, bool PARALLEL>
-void update(const Merge& m, T* out, const Work<T>& w, int threads) {
+void update(const Merge<T>& m, T* out, const Work<T>& w, int threads) {
   typedef Size<T> S;
+  constexpr int NR = S::NR;
   const int k = w.k, f = m.floating, fa = f + m.drivers;
-  const int down = (k + S::MC - 1) / S::MC, across = (k + S::NC - 1) / S::NC;
+  const int down = (k + MC - 1) / MC, across = (k + NC - 1) / NC;
   each<PARALLEL>(down * across, threads, [&](int task) {
-    const int i0 = (down - 1 - task / across) * S::MC, j0 = task % across * S::NC;
-    const int i1 = std::min(i0 + S::MC, k), j1 = std::min(j0 + S::NC, k);
-    if (j0 >= i1) return;
-    for (int d = 0; d < w.e; d += S::KC)
-      for (int j = j0; j < j1; j += S::NR)
-        for (int i = i0; i < i1; i += S::MR) {
-          const int last = std::min(i + S::MR, k);
-          if (j >= last || (i >= f && last <= fa && j >= f) || (i >= fa && j >= fa)) continue;
-          add_product<T>(std::min<int>(S::KC, w.e - d), w.strip_m(w.rows_e + i) + int64_t(d) * S::MR,
-                         w.strip_n(w.rows_e + j) + int64_t(d) * S::NR, out + int64_t(i) * k + j, k,
-                         last - i, std::min<int>(S::NR, k - j));
+    const int i0 = (down - 1 - task / across) * MC, j0 = task % across * NC;
+    const int i1 = std::min(i0 + MC, k), j1 = std::min(j0 + NC, i1 - 1);
+    for (int d = 0; d < w.e; d += KC)
+      for (int j = j0; j < j1; j += NR)
+        for (int i = i0; i < i1; i += MR) {
+          const int last = std::min(i + MR, k);
+          if (j >= last - 1 || (i >= f && last <= fa && j >= f) || (i >= fa && j >= fa)) continue;
+          // Neither rows nor columns follow on in memory: no hardware foresees these.
+          for (int row = i; row < last; ++row) {
+            __builtin_prefetch(out + row_start(row) + j, 1);
+            __builtin_prefetch(out + row_start(row) + j + NR - 1, 1);
+          }
+          typename S::vector sum[MR][VECTORS];
+          product<T>(std::min(KC, w.e - d), w.packed(d, w.first + i), NR, w.packed(d, w.first + j), NR,
+                     sum);
+          for (int row = i; row < last; ++row) {
+            T* const to = out + row_start(row) + j;
+            if (j + NR <= row)
+              add<T>(to, sum[row - i]);
+            else
+              for (int c = 0; c < row - j; ++c) to[c] += sum[row - i][c / S::lanes][c % S::lanes];
+          }
         }
-    for (int j = j0; j < j1; j += 8)
-      for (int i = std::max(i0, j); i < i1; ++i)
-        for (int c = j; c < std::min(std::min(j + 8, j1), i); ++c)
-          out[int64_t(c) * k + i] = out[int64_t(i) * k + c];
-    for (int i = std::max(i0, j0); i < std::min(i1, j1); ++i) out[int64_t(i) * k + i] = 0;
   });
 }
 
 template <class T, bool PARALLEL>
-void merge(const Merge& m, const T* a, const T* b, T* out, const Work<T>& w, int threads) {
-  const T* const child[2] = {a, b};
+void merge(const Merge<T>& m, int64_t q, T* work, int threads) {
+  Work<T> w(m.eliminated, m.floating + m.drivers + m.grounds);
+  w.place(work);
+  const T* const child[2] = {m.a + q * row_start(m.ports[0]), m.b + q * row_start(m.ports[1])};
+  T* const out = m.out + q * row_start(w.k);
   assemble<T, PARALLEL>(m, child, out, w, threads);
   factor<T, PARALLEL>(w, threads);
   update<T, PARALLEL>(m, out, w, threads);
 }
 
-}  // namespace
-
-#include <omp.h>
-
-namespace {
-
-// A batch: block q of out is made of block q of a and block q of b. All threads work at one merge
-// where merges are few and large, else each at its own; the results are the same.
+// A level: fronts that don't depend on one another, the most work first. All threads share each
+// merge where merges are few and large, else each thread has its own; the results are the same.
+// work: stride numbers for each thread, or for all together.
 template <class T>
-void merge_batch(const Merge& m, int64_t count, bool together, const T* a, const T* b, T* out,
-                 T* work, int threads) {
-  const int64_t k = m.floating + m.drivers + m.grounds;
-  const int64_t size_a = int64_t(m.ports[0]) * m.ports[0], size_b = int64_t(m.ports[1]) * m.ports[1];
-  Work<T> shared(m.eliminated, int(k));
+void merge_level(const Merge<T>* m, int fronts, bool together, T* work, int64_t stride, int threads) {
   if (together) {
-    shared.place(work);
-    for (int64_t q = 0; q < count; ++q)
-      merge<T, true>(m, a + q * size_a, b + q * size_b, out + q * k * k, shared, threads);
+    for (int f = 0; f < fronts; ++f)
+      for (int64_t q = 0; q < m[f].count; ++q) merge<T, true>(m[f], q, work, threads);
     return;
   }
 #pragma omp parallel num_threads(threads)
-  {
-    Work<T> own(m.eliminated, int(k));
-    own.place(work + omp_get_thread_num() * own.size());
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t q = 0; q < count; ++q)
-      merge<T, false>(m, a + q * size_a, b + q * size_b, out + q * k * k, own, 1);
-  }
+  for (int f = 0; f < fronts; ++f)
+#pragma omp for schedule(dynamic, 1) nowait
+    for (int64_t q = 0; q < m[f].count; ++q)
+      merge<T, false>(m[f], q, work + omp_get_thread_num() * stride, 1);
 }
 
 }  // namespace
 
 extern "C" {
-void crossbar_merge_f32(const Merge* m, int64_t count, int together, const float* a, const float* b,
-                        float* out, float* work, int threads) {
-  merge_batch<float>(*m, count, together, a, b, out, work, threads);
+void crossbar_merges_f32(const Merge<float>* m, int fronts, int together, float* work,
+                         int64_t stride, int threads) {
+  merge_level<float>(m, fronts, together, work, stride, threads);
 }
-void crossbar_merge_f64(const Merge* m, int64_t count, int together, const double* a,
-                        const double* b, double* out, double* work, int threads) {
-  merge_batch<double>(*m, count, together, a, b, out, work, threads);
+void crossbar_merges_f64(const Merge<double>* m, int fronts, int together, double* work,
+                         int64_t stride, int threads) {
+  merge_level<double>(m, fronts, together, work, stride, threads);
 }
-// Numbers of work that one thread needs.
+// Numbers of work that one merge needs.
 int64_t crossbar_merge_work(int eliminated, int ports, int bytes) {
   return bytes == 4 ? Work<float>(eliminated, ports).size() : Work<double>(eliminated, ports).size();
 }

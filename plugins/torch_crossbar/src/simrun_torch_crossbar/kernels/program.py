@@ -15,7 +15,7 @@ class Program:
     """The operations that make one block from its devices, and the memory they need.
 
     ``slots``, ``entries`` and ``nodes`` count numbers: of the couplings of finished blocks, of
-    the front, and of one column of it. ``ports`` is the size of the result.
+    the front, and of one column of it, of which four are kept. ``ports`` is the size of the result.
     """
 
     code: np.ndarray
@@ -27,16 +27,17 @@ class Program:
     @property
     def numbers(self) -> int:
         """Numbers of working memory of one block."""
-        return self.slots + self.entries + self.nodes
+        return self.slots + self.entries + 4 * self.nodes
 
 
-def _triangle(n: int) -> int:
+def triangle(n: int) -> int:
+    """Return the number of pairs among n ports."""
     return n * (n - 1) // 2
 
 
 def _entries(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return where couplings of nodes a and b are in a strict lower triangle."""
-    return _triangle(np.maximum(a, b)) + np.minimum(a, b)  # type: ignore[arg-type]
+    return triangle(np.maximum(a, b)) + np.minimum(a, b)  # type: ignore[arg-type]
 
 
 class _Writer:
@@ -53,13 +54,13 @@ class _Writer:
             row, column = np.tril_indices(len(to), -1)
             self.table_of[front.kind, side] = self.length
             self.tables.append(_entries(to[row], to[column]))
-            self.length += _triangle(len(to))
+            self.length += triangle(len(to))
         return self.table_of[front.kind, side]
 
     def write(self, front: Front, row: int, column: int, slot: int) -> None:
         """Append what makes this block at (row, column), its result in ``slot``."""
         self.nodes = max(self.nodes, front.nodes)
-        self.slots = max(self.slots, slot + _triangle(front.kept))
+        self.slots = max(self.slots, slot + triangle(front.kept))
         if not front.children:
             left, u, d, below = front.maps[0].tolist()
             wire_l = int(_entries(left, u)) if left != u else -1
@@ -71,13 +72,13 @@ class _Writer:
             return
         (a, _), (b, _) = front.children
         self.write(a, row, column, slot)
-        slot_b = slot + _triangle(a.kept)
+        slot_b = slot + triangle(a.kept)
         if a.kind.h == front.kind.h:
             self.write(b, row, column + a.kind.w, slot_b)
         else:
             self.write(b, row + a.kind.h, column, slot_b)
-        part_a = [slot, _triangle(a.kept), self.table(front, 0)]
-        part_b = [slot_b, _triangle(b.kept), self.table(front, 1)]
+        part_a = [slot, triangle(a.kept), self.table(front, 0)]
+        part_b = [slot_b, triangle(b.kept), self.table(front, 1)]
         head = [1, slot, front.eliminated, front.nodes]
         self.records.append([*head, *part_a, *part_b, 0, 0])
 
@@ -95,4 +96,4 @@ def program(kind: Kind, zeros: Zeros) -> Program:
             record[9] += start
     head = np.array([len(writer.records), *sum(writer.records, [])])
     code = np.concatenate([head, *writer.tables]).astype(np.int32)
-    return Program(code, writer.slots, _triangle(writer.nodes), writer.nodes, front.kept)
+    return Program(code, writer.slots, triangle(writer.nodes), writer.nodes, front.kept)
