@@ -354,7 +354,7 @@ def _execute(
 ) -> RunEnded:
     """Open the output, run the engine, tell the observers."""
     directory, manager = setup.output, setup.selection.manager
-    _write_facts(setup, simulation)
+    facts = _write_facts(setup, simulation)
     log = RunLog(directory / "run.log")
     manager.register(log, "simrun.runlog")
     data = directory / "data"
@@ -367,6 +367,7 @@ def _execute(
             journal.durable,
             journal.manifest["data"],
             setup.config.sink_options(),
+            {"provenance": facts},
         )
     )
     journal.manifest["chunk"] = made.chunk
@@ -427,8 +428,8 @@ def _execute(
     return ended("done", "") if finished else ended("stopped", stop.reason)
 
 
-def _write_facts(setup: _Setup, simulation: Simulation) -> None:
-    """The config as it was understood, and where the samples come from."""
+def _write_facts(setup: _Setup, simulation: Simulation) -> dict[str, Any]:
+    """The config as it was understood, and where the samples come from; returns the latter."""
     import yaml
 
     directory = setup.output
@@ -436,3 +437,4 @@ def _write_facts(setup: _Setup, simulation: Simulation) -> None:
     facts = provenance.collect(setup.document.base, simulation.device, simulation.provenance())
     (directory / "config.resolved.yaml").write_text(resolved, encoding="utf-8")
     (directory / "provenance.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    return facts

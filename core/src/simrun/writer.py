@@ -140,6 +140,7 @@ class Writer:
             self.state_seconds = time.monotonic() - begin
         else:
             self._journal.commit(self._appended, self._sink.finish(), argument, "done")
+            self._sink.tidy()
 
     def _commit(self, state: State | None, status: str) -> None:
         self._journal.commit(self._appended, self._sink.commit(), state, status)
