@@ -7,7 +7,7 @@ netCDF-4, so that xarray finds dimensions and coordinates) and attributes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +17,30 @@ from simrun.durability import replace, write_atomic
 from simrun.layout import EVENT, Column, Layout, chunk_shape
 from simrun.rows import Rows
 from simrun_storage_hdf5.record import SEGMENTS, rows_of
-from simrun_storage_hdf5.segment import sync_path
+from simrun_storage_hdf5.segment import Segment, sync_path
 
 CHUNK_BYTES = 1 << 20
+READ_AHEAD_BYTES = 64 << 10  # HDF5's sieve buffer, unless a program asks for another
+COPIED = ".newest"  # group of the virtual file
 COPY_BYTES = 16 << 20
 # netCDF-4's mark of a dimension without coordinate values
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. %10d"
 
 
 def write_virtual(
-    path: Path, layout: Layout, record: Mapping[str, Any], attrs: Mapping[str, Any], durable: bool
+    path: Path,
+    layout: Layout,
+    record: Mapping[str, Any],
+    tail: Segment | None,
+    attrs: Mapping[str, Any],
+    durable: bool,
 ) -> None:
     """Write a file of virtual datasets over what a record names, atomically.
 
-    It names those files relative to itself, so that the folder can be moved.
+    It names those files relative to itself, so that the folder can be moved. The last rows of
+    ``tail``, the segment that still grows, are copied into it: HDF5 reads ahead, and a process
+    that keeps one virtual file open while it reads from the next would see what it read ahead
+    then, rows that weren't there yet.
     """
     parts = [record["final"], *record["segments"]] if record["final"] else record["segments"]
 
@@ -38,26 +48,14 @@ def write_virtual(
         shape = (rows_of(record, column.name), *column.shape)
         if 0 in shape:
             return file.create_dataset(column.name, shape, column.dtype)
-        # h5py's VirtualLayout does the same ten times slower, and this is done at each commit
-        space = h5py.h5s.create_simple(shape)
-        mapping = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        origin, begin = (0,) * len(shape), 0
-        for part in parts:
-            if count := part["rows"][column.name]:
-                piece = (count, *column.shape)
-                space.select_hyperslab((begin, *origin[1:]), piece)
-                # a selection, not the whole: then HDF5 takes the source's extent as it is
-                source = h5py.h5s.create_simple((count + 1, *column.shape))
-                source.select_hyperslab(origin, piece)
-                path_in = f"{SEGMENTS}/{part['name']}".encode()
-                mapping.set_virtual(space, path_in, column.name.encode(), source)
-                begin += count
-        space.select_all()
-        links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
-        links.set_create_intermediate_group(True)
-        kind = h5py.h5t.py_create(column.dtype, logical=True)
-        name = column.name.encode()
-        return h5py.Dataset(h5py.h5d.create(file.id, name, kind, space, mapping, links))
+        pieces = [(f"{SEGMENTS}/{p['name']}", column.name, p["rows"][column.name]) for p in parts]
+        if tail is not None:
+            rows = tail.rows[column.name]
+            safe = max(rows * column.row_bytes - READ_AHEAD_BYTES, 0) // column.row_bytes
+            copied = f"{COPIED}/{column.name}"
+            file.create_dataset(copied, data=tail.array(column).read(safe, rows))
+            pieces[-1:] = [(*pieces[-1][:2], safe), (".", copied, rows - safe)]
+        return _virtual(file, column, shape, [piece for piece in pieces if piece[2]])
 
     # made in memory: it is a few kilobytes
     with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
@@ -65,6 +63,33 @@ def write_virtual(
         file.flush()
         image = file.id.get_file_image()
     write_atomic(path, image, durable)
+
+
+def _virtual(
+    file: h5py.File,
+    column: Column,
+    shape: tuple[int, ...],
+    pieces: Sequence[tuple[str, str, int]],
+) -> h5py.Dataset:
+    """A virtual dataset of pieces (file, dataset in it, rows), one after the other."""
+    # h5py's VirtualLayout does the same ten times slower, and this is done at each commit
+    space = h5py.h5s.create_simple(shape)
+    mapping = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    origin, begin = (0,) * len(shape), 0
+    for where, name, count in pieces:
+        block = (count, *column.shape)
+        space.select_hyperslab((begin, *origin[1:]), block)
+        # a selection, not the whole: then HDF5 takes the source's extent as it is
+        source = h5py.h5s.create_simple((count + 1, *column.shape))
+        source.select_hyperslab(origin, block)
+        mapping.set_virtual(space, where.encode(), name.encode(), source)
+        begin += count
+    space.select_all()
+    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    kind = h5py.h5t.py_create(column.dtype, logical=True)
+    name = column.name.encode()
+    return h5py.Dataset(h5py.h5d.create(file.id, name, kind, space, mapping, links))
 
 
 def write_ordinary(

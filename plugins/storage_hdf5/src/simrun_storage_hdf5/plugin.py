@@ -16,5 +16,6 @@ def simrun_sinks() -> list[SinkEntry]:
             "simrun_storage_hdf5.sink:Hdf5Sink",
             "simrun_storage_hdf5.reader:Hdf5Reader",
             "simrun_storage_hdf5.options:Options",
+            product="probes.h5",
         )
     ]

@@ -233,7 +233,7 @@ class Hdf5Sink(Sink):
 
     def _show(self) -> None:
         path = self._directory / PROBES
-        write_virtual(path, self._layout, self._record(), self._attrs, self._durable)
+        write_virtual(path, self._layout, self._record(), self._tail, self._attrs, self._durable)
 
     def _remove_all_but(self, names: Any) -> None:
         for path in self._segments.iterdir():
