@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from simrun.errors import ConfigError, SinkError
+from simrun.errors import ConfigError, DamagedError
 from simrun.records import ProbeBlock, ProbeSpec
 from simrun.sink import SinkRequest
 from simrun.sinks.npy import NpyReader, NpySink
@@ -32,8 +32,8 @@ def block(start, stop):
     return ProbeBlock(start, stop, samples)
 
 
-def request(path, committed=None, probes=PROBES, **options):
-    return SinkRequest(path, probes, 0.001, False, committed, options)
+def request(path, committed=None, probes=PROBES):
+    return SinkRequest(path, probes, 0.001, False, committed)
 
 
 def whole(name, *blocks):
@@ -84,9 +84,9 @@ def test_lost_bytes_are_told_not_filled_in(tmp_path):
     sink.close()
     path = tmp_path / "v.npy"
     path.write_bytes(path.read_bytes()[:-5])
-    with pytest.raises(SinkError, match="5 committed bytes are missing"):
+    with pytest.raises(DamagedError, match="5 committed bytes are missing"):
         NpySink(request(tmp_path, record))
-    with pytest.raises(SinkError, match="shorter"):
+    with pytest.raises(DamagedError, match="shorter"):
         NpyReader(request(tmp_path, record)).array("v")
     assert any("v.npy" in problem for problem in NpyReader(request(tmp_path, record)).verify())
 
@@ -121,6 +121,7 @@ def test_the_description_beside_the_arrays(tmp_path):
     assert described["probes"]["last"]["period_steps"] is None
 
 
-def test_unknown_options_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="no option 'compression'"):
-        NpySink(request(tmp_path, compression="zstd"))
+def test_events_are_refused(tmp_path):
+    spikes = ProbeSpec("spikes", (3,), np.dtype("f4"), ("neuron",), attrs={"format": "events"})
+    with pytest.raises(ConfigError, match="npy stores no events, as probe 'spikes'"):
+        NpySink(request(tmp_path, probes=(spikes,)))

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -35,6 +35,10 @@ class ProbeRequest(BaseModel):
     attribute: str | None = Field(None, description="What to record of it; left out: its output.")
     sample_every: int | float | str = Field(
         1, description="Sampling period: a number of steps, or a duration such as `10 ms`."
+    )
+    format: Literal["dense", "events"] = Field(
+        default="dense",
+        description="`events` stores only what isn't zero, for spikes (hdf5 and zarr sinks).",
     )
     reduce: Reduce = Field(
         "last", description="What a sample is made of the steps since the previous sample."

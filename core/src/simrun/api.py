@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from simrun import export as exporting
 from simrun import memory, models, planning, provenance
 from simrun.adapter import AdapterEntry, OpenRequest, Simulation, resolve
 from simrun.config import RunConfig, located, plugin_names, validate
@@ -204,6 +205,39 @@ def open_run(path: str | Path, *, plugins: Sequence[Any] = ()) -> Run:
         return resolve(selection.sink.reader)(request)  # type: ignore[no-any-return]
 
     return Run(Path(path), open_reader)
+
+
+def export(path: str | Path, target: str | Path, probes: Sequence[str] = ()) -> None:
+    """Convert a run's committed samples into one file, by a stream.
+
+    Parameters
+    ----------
+    path : path
+        The run's folder.
+    target : path
+        A new file; its ending says what: ``.h5``, ``.zarr``, ``.npz`` or ``.csv``.
+    probes : sequence of str
+        Left out: all.
+
+    Raises
+    ------
+    ConfigError
+        Not a run, no such probe, or an ending that nothing writes.
+    OutputExistsError
+        The target exists.
+    PluginError
+        The plugin for that ending isn't installed.
+    """
+    target = Path(target)
+    exporting.check_target(target)
+    name = exporting.SINKS.get(target.suffix)
+    sink = None if name is None else select(None, name).sink
+    with open_run(path) as opened:
+        try:
+            chosen = [opened.probe(each) for each in probes] or list(opened.probes)
+        except KeyError as error:
+            raise ConfigError(str(error.args[0])) from None
+        exporting.export(opened, target, chosen, sink)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ EXIT_DONE = 0
 EXIT_CONFIG = 2
 EXIT_PLUGIN = 3
 EXIT_SIMULATION = 4
+EXIT_DAMAGED = 5
 EXIT_RESUMABLE = 75  # EX_TEMPFAIL of sysexits.h: trying again is sensible
 
 
@@ -71,3 +72,9 @@ class OutOfMemoryError(ResumableError):
 
 class SinkError(ResumableError):
     """Samples couldn't be stored, for example because the disk is full."""
+
+
+class DamagedError(SimrunError):
+    """Files of a run aren't what its manifest says."""
+
+    exit_code = EXIT_DAMAGED

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from simrun.durability import write_atomic
-from simrun.errors import ConfigError, OutputExistsError
+from simrun.errors import ConfigError, DamagedError, OutputExistsError
 from simrun.records import ProbeSpec
 
 FORMAT = 1
@@ -81,16 +81,15 @@ class Journal:
 
     def write(self) -> None:
         """Replace the manifest on the disk by the present one."""
-        content = json.dumps(self.manifest, indent=1).encode()
+        sealed = {"checksum": _checksum(self.manifest), **self.manifest}
+        content = json.dumps(sealed, indent=1).encode()
         write_atomic(self.directory / MANIFEST, content, self.durable)
 
     def load_state(self) -> tuple[int, dict[str, np.ndarray[Any, Any]]] | None:
         """Step and content of the newest state that is intact; None where there is none."""
         for entry in reversed(self.manifest["states"]):
-            path = self.directory / entry["file"]
-            content = path.read_bytes() if path.is_file() else b""
-            if hashlib.sha256(content).hexdigest() == entry["sha256"]:
-                with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            if state_is_intact(self.directory, entry):
+                with np.load(self.directory / entry["file"], allow_pickle=False) as arrays:
                     return int(entry["step"]), dict(arrays)
         return None
 
@@ -115,6 +114,19 @@ class Journal:
                 path.unlink()
 
 
+def state_is_intact(directory: Path, entry: Mapping[str, Any]) -> bool:
+    """Whether a state's file is what the manifest's entry says."""
+    path = directory / entry["file"]
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return bool(hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"])
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
+
+
 def new_manifest(**facts: Any) -> dict[str, Any]:
     """The manifest of a run that hasn't committed anything."""
     return {
@@ -133,19 +145,26 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     Raises
     ------
     ConfigError
-        The folder is no run, or the manifest is damaged or of another version.
+        The folder is no run, or of another version of simrun.
+    DamagedError
+        The manifest isn't as it was written.
     """
     path = directory / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
-        found = manifest["format"]
+        found, checksum = manifest["format"], manifest.pop("checksum")
+        if found == FORMAT and checksum != _checksum(manifest):
+            raise ValueError("its checksum differs")
     except FileNotFoundError:
         what = "there is nothing there" if not directory.exists() else f"it has no {MANIFEST}"
         raise ConfigError(
             f"{directory} is not a run of simrun: {what}", "name the folder of a run (output.path)"
         ) from None
     except (ValueError, TypeError, KeyError, OSError) as error:
-        raise ConfigError(f"{path}: damaged ({error})", "restore it from a backup") from None
+        raise DamagedError(
+            f"{path}: damaged ({error})",
+            "restore it from a backup; the samples in data/ can be read without it",
+        ) from None
     if found != FORMAT:
         raise ConfigError(
             f"{path}: format {found}, this simrun reads format {FORMAT}",

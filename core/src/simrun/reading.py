@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from simrun.journal import probe_from_json, read_manifest
+from simrun.journal import probe_from_json, read_manifest, state_is_intact
 from simrun.records import ProbeSpec
 from simrun.sampling import recorded_steps
 from simrun.sink import LazyArray, Reader, SinkRequest
@@ -76,6 +76,27 @@ class Run:
         near = get_close_matches(name, names, 1)
         advice = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
         raise KeyError(f"{self.path} has no probe {name!r}; {advice}")
+
+    def events(self, name: str) -> tuple[np.ndarray[Any, Any], ...]:
+        """Step, position and value of each event of a probe stored with ``format: events``.
+
+        Raises
+        ------
+        KeyError
+            The probe is stored dense.
+        """
+        if self.probe(name).attrs.get("format") != "events" or self._reader is None:
+            raise KeyError(f"probe {name!r} holds no events; index the run: run[{name!r}]")
+        return self._reader.events(name)  # type: ignore[attr-defined, no-any-return]
+
+    def verify(self) -> list[str]:
+        """Read all that is committed and compare checksums; problems, one text each."""
+        states = [
+            f"{self.path / entry['file']}: checksum differs"
+            for entry in self.manifest["states"]
+            if not state_is_intact(self.path, entry)
+        ]
+        return states + (self._reader.verify() if self._reader is not None else [])
 
     def steps(self, name: str) -> np.ndarray[Any, Any]:
         """Step of each sample, counted from 1; int64."""

@@ -127,6 +127,9 @@ class SinkEntry:
         ``reader(request: SinkRequest) -> Reader``; ``committed`` is never None here.
     config_model : pydantic model class or str, optional
         Validates the sink's own keys of the ``output`` section; None: it has none.
+    product : str
+        Name, in the sink's folder, of the one file or folder that a finished run is; for
+        ``simrun export``. Empty: there are several.
     """
 
     name: str
@@ -134,3 +137,4 @@ class SinkEntry:
     sink: Callable[[SinkRequest], Sink] | str
     reader: Callable[[SinkRequest], Reader] | str
     config_model: type[BaseModel] | str | None = None
+    product: str = ""

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import click
 
 from simrun import __version__
+from simrun.cli.export import export_command
 from simrun.cli.inspect import inspect_command
 from simrun.cli.plugins import plugins_command, schema_command
 from simrun.cli.run import plan_command, run_command
@@ -98,5 +99,12 @@ def main() -> None:
     """
 
 
-for _command in (run_command, plan_command, inspect_command, plugins_command, schema_command):
+for _command in (
+    run_command,
+    plan_command,
+    inspect_command,
+    export_command,
+    plugins_command,
+    schema_command,
+):
     main.add_command(_command)

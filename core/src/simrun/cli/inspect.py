@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from simrun.errors import DamagedError
+
 if TYPE_CHECKING:
     from simrun.reading import Run
 
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 @click.command("inspect")
 @click.argument("run", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def inspect_command(run: str, as_json: bool) -> None:
+@click.option("--verify", is_flag=True, help="Read everything and compare with the checksums.")
+def inspect_command(run: str, as_json: bool, verify: bool) -> None:
     """Show what a run has recorded, also while it runs."""
     from simrun import api
     from simrun.cli import tables
@@ -26,8 +29,20 @@ def inspect_command(run: str, as_json: bool) -> None:
             click.echo(json.dumps(facts(run, opened), indent=1))
         else:
             tables.show(tables.run_contents(facts(run, opened)))
+        if verify:
+            _verify(opened)
     finally:
         opened.close()
+
+
+def _verify(run: Run) -> None:
+    problems = run.verify()
+    if problems:
+        raise DamagedError(
+            f"{len(problems)} of the run's files are damaged:\n" + "\n".join(problems),
+            "restore them from a backup, or run again into another folder",
+        )
+    click.echo("verified: every checksum agrees")
 
 
 def facts(path: str, run: Run) -> dict[str, Any]:

@@ -19,9 +19,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from simrun.durability import sync_directory, sync_file, write_atomic
-from simrun.errors import ConfigError, SinkError
+from simrun.errors import ConfigError, DamagedError
 from simrun.records import ProbeBlock, ProbeSpec
 from simrun.sink import Reader, Sink, SinkRequest
+
+RESTORE = "restore the file from a backup, or start anew with another output.path"
 
 
 class NpySink(Sink):
@@ -32,11 +34,12 @@ class NpySink(Sink):
     """
 
     def __init__(self, request: SinkRequest) -> None:
-        if request.options:
-            raise ConfigError(
-                f"output: the npy sink has no option {sorted(request.options)[0]!r}",
-                "remove it, or choose another output.sink",
-            )
+        for probe in request.probes:
+            if probe.attrs.get("format") == "events":
+                raise ConfigError(
+                    f"output.sink: npy stores no events, as probe {probe.name!r} asks for",
+                    "choose `sink: hdf5` or `sink: zarr`, or leave out `format: events`",
+                )
         self._durable = request.durable
         committed = request.committed or {}
         self._columns = [
@@ -80,7 +83,7 @@ class NpyReader(Reader):
         offset = len(_header(probe, samples))
         needed = offset + samples * probe.sample_bytes
         if not path.exists() or path.stat().st_size < needed:
-            raise SinkError(f"{path}: shorter than the manifest says ({needed} bytes)")
+            raise DamagedError(f"{path}: shorter than the manifest says ({needed} bytes)", RESTORE)
         return np.memmap(path, probe.dtype, "r", offset, shape)
 
     def verify(self) -> list[str]:
@@ -89,8 +92,8 @@ class NpyReader(Reader):
         for name, record in self._committed.items():
             try:
                 data = self.array(name)
-            except SinkError as error:
-                problems.append(str(error))
+            except DamagedError as error:
+                problems.append(error.message)
                 continue
             checksum, rows = 0, max((16 << 20) // max(self._probes[name].sample_bytes, 1), 1)
             for start in range(0, len(data), rows):
@@ -109,6 +112,8 @@ class _Column:
         self.name = probe.name
         self._probe = probe
         path = _path(directory, probe)
+        if committed and not path.is_file():
+            raise DamagedError(f"{path} is missing", RESTORE)
         self._samples = committed["samples"] if committed else 0
         self._checksum = committed["crc32"] if committed else 0
         header = _header(probe, self._samples)
@@ -117,10 +122,7 @@ class _Column:
         end = len(header) + self._samples * probe.sample_bytes
         missing = end - os.fstat(self._file.fileno()).st_size
         if committed and missing > 0:
-            raise SinkError(
-                f"{path}: {missing} committed bytes are missing",
-                "restore the file from a backup, or start anew with another output.path",
-            )
+            raise DamagedError(f"{path}: {missing} committed bytes are missing", RESTORE)
         self._file.truncate(end)
         self._write(header, 0)
         self._file.seek(end)

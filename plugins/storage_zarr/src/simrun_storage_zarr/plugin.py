@@ -16,5 +16,6 @@ def simrun_sinks() -> list[SinkEntry]:
             "simrun_storage_zarr.sink:ZarrSink",
             "simrun_storage_zarr.reader:ZarrReader",
             "simrun_storage_zarr.options:Options",
+            product="probes.zarr",
         )
     ]
