@@ -19,7 +19,7 @@ from simrun.records import ProbeBlock, ProbeSpec
 from simrun.sampling import sample_count
 from simrun.sink import SinkEntry, SinkRequest
 
-BLOCK_BYTES = 32 << 20
+BLOCK_BYTES = 8 << 20
 SINKS = {".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
 SUFFIXES = (*SINKS, ".npz", ".csv")
 

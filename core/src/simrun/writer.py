@@ -141,7 +141,6 @@ class Writer:
         else:
             self._journal.commit(self._appended, self._sink.finish(), argument, "done")
             self._sink.tidy()
-            self._sink.tidy()
 
     def _commit(self, state: State | None, status: str) -> None:
         self._journal.commit(self._appended, self._sink.commit(), state, status)
