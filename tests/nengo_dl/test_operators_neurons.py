@@ -18,7 +18,8 @@ from nengo.neurons import (
     Tanh,
 )
 
-from operators_driver import Run, core, dl, nengo_dl, operators, settings
+from operators_driver import Run, core, dl, nengo_dl, operators, settings, tf
+from simrun_nengo_dl.operators import neurons
 
 STEPS = 1000
 OURS = [
@@ -75,6 +76,29 @@ def test_float64_as_core(neuron_type):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
         else:
             np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bound", [1e-4, 0.05, 0.1])
+def test_short_series_are_exact_to_the_last_bits(bound, dtype):
+    dtype = np.dtype(dtype).type
+    expm1, log1p = neurons.short_series(bound, dtype)
+    x = np.linspace(-bound, 0, 10001).astype(dtype)
+    for got, exact in ((expm1(x), np.expm1(x.astype("g"))), (log1p(x), np.log1p(x.astype("g")))):
+        np.testing.assert_array_less(np.abs(got - exact), 2 * np.spacing(np.abs(got)))
+
+
+def test_many_neurons_take_the_series(monkeypatch):
+    """The same spikes as core's, by the series and by the library."""
+    net = make(LIF())
+    want = core(net, STEPS)[0]
+    for many in (1, 10**9):
+        monkeypatch.setattr(neurons, "_MANY", many)
+        run = Run(net, capacity=STEPS)
+        np.testing.assert_array_equal(run(STEPS)[0], want)
+        builds = run.graph.op_builder.op_builds.values()
+        (lif,) = (b for b in builds if isinstance(b, neurons.LIFStep))
+        assert (lif.expm1 is tf.math.expm1) == (many > 1)
 
 
 @pytest.mark.parametrize("neuron_type", OURS, ids=repr)
@@ -139,7 +163,6 @@ def test_random_spiking_statistics(dtype, xla):
 
 
 def test_poisson_quantiles_are_scipys():
-    import tensorflow as tf
     from scipy.stats import poisson
 
     from simrun_nengo_dl.operators.spiking import poisson as native

@@ -17,10 +17,12 @@ from nengo.builder.neurons import SimNeurons
 from nengo.builder.processes import SimProcess
 from nengo.builder.transforms import SparseDotInc
 from nengo_dl.op_builders import SparseDotSet
+from nengo_dl.signals import SignalDict
 
 from . import neurons, spiking
 from .ahead import AheadProcess
 from .reasons import why_not_xla
+from .slices import SlicedSignals
 from .sparse import PaddedRows
 from .synapses import input_process
 
@@ -30,10 +32,13 @@ __all__ = ["AheadProcess", "install", "why_not_xla"]
 def install(graph: Any, *, xla: bool) -> list[AheadProcess]:
     """Replace the builders of ``graph`` that need it; call it before ``build_pre``.
 
+    Each call starts from nengo-dl's own builders, so that one can turn from one way of
+    executing to the other.
+
     Parameters
     ----------
     graph : nengo_dl.tensor_graph.TensorGraph
-        Only its ``op_builder.op_builds`` is changed.
+        Only its ``op_builder.op_builds`` and the class of its ``signals`` are changed.
     xla : bool
         False: only random spiking is replaced, everything else stays nengo-dl's own, bit for
         bit. True: whatever has a native form, whether to compile at all or to run faster.
@@ -45,14 +50,18 @@ def install(graph: Any, *, xla: bool) -> list[AheadProcess]:
         the rows as ``signals.simrun_ahead`` (a dict by ``key``, each (steps, minibatch, size))
         and its index as ``signals.simrun_step``. Usable after the graph's ``build_post``.
     """
-    builds = graph.op_builder.op_builds
+    builder = graph.op_builder
+    if not hasattr(builder, "own_builds"):
+        builder.own_builds = builder.op_builds
+    graph.signals.__class__ = SlicedSignals if xla else SignalDict
+    builder.op_builds = dict(builder.own_builds)
     for index, ops in enumerate(graph.plan):
         native = spiking.builder(ops, graph, index, xla=xla)
         if native is None and xla:
             native = _compilable(ops, graph, index)
         if native is not None:
-            builds[ops] = native
-    return [build for build in builds.values() if isinstance(build, AheadProcess)]
+            builder.op_builds[ops] = native
+    return [build for build in builder.op_builds.values() if isinstance(build, AheadProcess)]
 
 
 def _compilable(ops: Any, graph: Any, index: int) -> Any:

@@ -6,12 +6,16 @@ the spikes are those of nengo's core simulator.
 
 from __future__ import annotations
 
+from functools import partial
+from math import factorial
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from nengo.neurons import LIF, AdaptiveLIF, AdaptiveLIFRate, Izhikevich
 from nengo_dl.neuron_builders import LIFRateBuilder, TFNeuronBuilder
+
+_MANY = 4096  # neurons times minibatch
 
 
 def builder(ops: Any) -> Any:
@@ -27,13 +31,31 @@ def parameter(self: Any, signals: Any, name: str) -> Any:
     return signals.op_constant([op.neurons for op in ops], sizes, name, signals.dtype)
 
 
-class LIFStep(LIFRateBuilder):
+class ComputedOnce:
+    """Mixed into a builder: stops XLA from computing a value again for each of its uses.
+
+    XLA on the CPU copies cheap arithmetic into every loop that reads its result, however long
+    the chain; a division by a number that it doesn't know counts as dear. The number is one.
+    """
+
+    def build_step(self, signals: Any) -> None:
+        """See `nengo_dl.builder.OpBuilder`."""
+        self._one = tf.cast(signals.simrun_step >= 0, signals.dtype)
+        super().build_step(signals)
+
+    def once(self, x: Any) -> Any:
+        """Return ``x``, bit for bit."""
+        return x / self._one
+
+
+class LIFStep(ComputedOnce, LIFRateBuilder):
     """Leaky integrate-and-fire in nengo core's order of arithmetic.
 
     Within one step ``expm1`` and ``log1p`` only see arguments in [-dt / tau_rc, 0]: the first
     by definition; the second because a neuron that was at most at threshold 1 overshoots by at
     most (J - 1) (1 - exp(-dt / tau_rc)). There a short series is exact to the last bit or so
-    of the dtype, and costs a third of the library functions.
+    of the dtype, and costs a third of the library functions. Few neurons stay with the library:
+    XLA would count the series' operations and split so short a loop among threads.
 
     ``refractory_time`` is what nengo core's is: one dt more than nengo-dl's after a spike.
     """
@@ -46,7 +68,8 @@ class LIFStep(LIFRateBuilder):
         self.min_voltage = parameter(self, signals, "min_voltage")
         bound = max(signals.dt_val / op.neurons.tau_rc for op in self.ops)
         start = max(np.max(op.state["voltage"].initial_value) for op in self.ops)
-        if bound <= 0.1 and start <= 1:
+        many = signals.minibatch_size * self.J_data.shape[0] >= _MANY
+        if many and bound <= 0.1 and start <= 1:
             self.expm1, self.log1p = short_series(bound, signals.dtype.as_numpy_dtype)
         else:
             self.expm1, self.log1p = tf.math.expm1, tf.math.log1p
@@ -56,6 +79,7 @@ class LIFStep(LIFRateBuilder):
         refractory_time = refractory_time - dt
         delta_t = tf.clip_by_value(dt - refractory_time, self.zero, dt)
         voltage = voltage - (J - voltage) * self.expm1(-delta_t / self.tau_rc)
+        voltage = self.once(voltage)
         spiked = voltage > self.one
         t_spike = dt + self.tau_rc * self.log1p(-(voltage - self.one) / (J - self.one))
         refractory_time = tf.where(spiked, self.tau_ref + t_spike, refractory_time)
@@ -70,24 +94,19 @@ def short_series(bound: float, dtype: Any) -> tuple[Any, Any]:
     epsilon relative to the sum.
     """
     limit = np.finfo(dtype).eps / 8
-    exp_terms = next(n for n in range(2, 40) if bound**n / np.prod(np.arange(2.0, n + 2)) < limit)
+    exp_terms = next(n for n in range(2, 40) if bound**n / factorial(n + 1) < limit)
     log_terms = next(n for n in range(2, 40) if bound**n / (n + 1) < limit)
+    exp = [dtype(1 / factorial(k)) for k in range(1, exp_terms + 1)]
+    log = [dtype((-1) ** (k + 1) / k) for k in range(1, log_terms + 1)]
+    return partial(power_series, exp), partial(power_series, log)
 
-    def expm1(x: Any) -> Any:
-        # x (1 + x/2 (1 + x/3 (1 + ...)))
-        total = 1 + x * dtype(1 / exp_terms)
-        for k in range(exp_terms - 1, 1, -1):
-            total = 1 + total * x * dtype(1 / k)
-        return x * total
 
-    def log1p(x: Any) -> Any:
-        # x (1 - x (1/2 - x (1/3 - ...)))
-        total = tf.fill(tf.shape(x), dtype(1 / log_terms))
-        for k in range(log_terms - 1, 0, -1):
-            total = dtype(1 / k) - x * total
-        return x * total
-
-    return expm1, log1p
+def power_series(coefficients: list[Any], x: Any) -> Any:
+    """Return ``c[0] x + c[1] x**2 + ...``."""
+    *rest, total = coefficients
+    for c in reversed(rest):
+        total = c + x * total
+    return x * total
 
 
 def adapt(self: Any, dt: Any, output: Any, adaptation: Any) -> Any:
@@ -125,7 +144,7 @@ class AdaptiveLIFRateStep(LIFRateBuilder):
         return output, adapt(self, dt, output, adaptation)
 
 
-class IzhikevichStep(TFNeuronBuilder):
+class IzhikevichStep(ComputedOnce, TFNeuronBuilder):
     """The two-variable neuron of Izhikevich (2003), reset before recovery, as nengo does it."""
 
     spiking = True
@@ -140,7 +159,7 @@ class IzhikevichStep(TFNeuronBuilder):
         """Return output, voltage (mV) and recovery."""
         J = tf.maximum(J, -30.0)
         slope = 0.04 * voltage**2 + 5 * voltage + 140 - recovery + J
-        voltage = voltage + slope * 1000 * dt
+        voltage = self.once(voltage + slope * 1000 * dt)
         spiked = voltage >= 30
         voltage = tf.where(spiked, self.reset_voltage, voltage)
         slope = self.tau_recovery * (self.coupling * voltage - recovery)
