@@ -20,6 +20,7 @@ from simrun.errors import (
     ConfigError,
     ResumableError,
     SimrunError,
+    SinkError,
     SimulationError,
 )
 from simrun.folder import RunFolder
@@ -29,7 +30,7 @@ from simrun.plugins import Selection, notify, select
 from simrun.reading import Run
 from simrun.records import ChunkCommitted, Plan, ProbeSpec, RunEnded, RunStarted
 from simrun.runlog import RunLog
-from simrun.sink import Reader, SinkRequest
+from simrun.sink import Reader, Sink, SinkRequest
 from simrun.supervisor import show_life
 from simrun.units import parse_bytes, parse_steps
 from simrun.writer import Writer
@@ -388,24 +389,14 @@ def _execute(
 ) -> RunEnded:
     """Open the output, run the engine, tell the observers."""
     directory, manager = setup.output, setup.selection.manager
-    facts = _write_facts(setup, simulation)
     log = RunLog(directory / "run.log")
     manager.register(log, "simrun.runlog")
-    data = directory / "data"
-    data.mkdir(exist_ok=True)
-    sink = resolve(setup.selection.sink.sink)(
-        SinkRequest(
-            data,
-            simulation.probes,
-            simulation.dt,
-            journal.durable,
-            journal.manifest["data"],
-            setup.config.sink_options(),
-            {"provenance": facts},
-        )
-    )
-    journal.manifest["chunk"] = made.chunk
-    journal.write()
+    try:
+        sink = _open_sink(setup, simulation, journal)
+        journal.manifest["chunk"] = made.chunk
+        journal.write()
+    except OSError as error:
+        raise SinkError(f"can't write to {directory}: {error}", "make room or mend it") from error
     writer = Writer(sink, journal)
     problems: dict[str, str] = {}
 
@@ -460,6 +451,22 @@ def _execute(
     finally:
         writer.close()
     return ended("done", "") if finished else ended("stopped", stop.reason)
+
+
+def _open_sink(setup: _Setup, simulation: Simulation, journal: Journal) -> Sink:
+    facts = _write_facts(setup, simulation)
+    data = setup.output / "data"
+    data.mkdir(exist_ok=True)
+    request = SinkRequest(
+        data,
+        simulation.probes,
+        simulation.dt,
+        journal.durable,
+        journal.manifest["data"],
+        setup.config.sink_options(),
+        {"provenance": facts},
+    )
+    return resolve(setup.selection.sink.sink)(request)  # type: ignore[no-any-return]
 
 
 def _write_facts(setup: _Setup, simulation: Simulation) -> dict[str, Any]:

@@ -61,11 +61,19 @@ class RunFolder:
             A file, a folder with other things, or a run of another config.
         """
         directory = self.directory
-        if directory.exists() and not directory.is_dir():
-            raise OutputExistsError(f"output.path: {directory} is a file", "name a folder")
+        try:
+            content = {path.name for path in directory.iterdir()}
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            raise OutputExistsError(
+                f"output.path: {directory} is a file, or in one", "name a folder"
+            ) from None
+        except OSError as error:
+            raise ConfigError(f"output.path: {directory}: {error.strerror}") from None
         if self.begun:
             self._check_same(read_manifest(directory))
-        elif directory.exists() and {path.name for path in directory.iterdir()} - OWN_FILES:
+        elif content - OWN_FILES:
             raise OutputExistsError(
                 f"output.path: {directory} isn't empty and is no run of simrun",
                 "choose another folder; nothing is overwritten",
