@@ -20,8 +20,8 @@ from simrun.errors import (
     ConfigError,
     ResumableError,
     SimrunError,
-    SinkError,
     SimulationError,
+    SinkError,
 )
 from simrun.folder import RunFolder
 from simrun.interrupts import StopRequest, stop_on_signals
