@@ -20,7 +20,10 @@ def main(path, picture):
         order = np.argsort(rate[: len(rate) // 2].mean(axis=0))
         seconds = run.times("rate")
         image = population.imshow(
-            rate[:, order[-400:]].T, aspect="auto", origin="lower", cmap="magma",
+            rate[:, order[-400:]].T,
+            aspect="auto",
+            origin="lower",
+            cmap="magma",
             extent=(0, seconds[-1], 0, 400),
         )
         population.set(title="the 400 busiest neurons", xlabel="time (s)", ylabel="neuron")

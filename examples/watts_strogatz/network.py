@@ -33,7 +33,9 @@ def build(neurons=20_000, neighbours=10, rewire=0.1, seed=1):
         )
         nengo.Connection(stimulus, cells, synapse=None)
         nengo.Connection(
-            cells.neurons, cells.neurons, transform=nengo.Sparse(wiring.shape, init=wiring),
+            cells.neurons,
+            cells.neurons,
+            transform=nengo.Sparse(wiring.shape, init=wiring),
             synapse=0.005,
         )
     return network

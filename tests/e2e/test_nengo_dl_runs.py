@@ -125,3 +125,10 @@ def test_ten_times_the_steps_the_same_peak(tmp_path):
         assert done.returncode == 0, done.stderr
         peaks[steps] = int(done.stdout.split()[-1])
     assert abs(peaks[50_000] / peaks[1000] - 1) < 0.05, peaks
+
+
+def test_the_example_dies_in_one_piece():
+    script = HERE.parents[1] / "examples" / "watts_strogatz" / "one_piece.py"
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "ResourceExhaustedError" in done.stderr
