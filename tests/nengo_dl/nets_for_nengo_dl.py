@@ -272,3 +272,67 @@ def unseeded():
     with nengo.Network() as net:
         nengo.Probe(nengo.Ensemble(10, 1), synapse=0.01)
     return net
+
+
+# Wide networks, cheap to build (neurons' gains are given, nothing is solved for), in which the
+# samples of one chunk take most of the memory.
+
+
+def _wide(n, dimensions=1):
+    gain, bias = nengo.dists.Uniform(1, 3), nengo.dists.Uniform(0, 3)
+    return nengo.Ensemble(n, dimensions, gain=gain, bias=bias, label="wide")
+
+
+def wide(n=2000):
+    with nengo.Network(seed=20) as net:
+        stimulus = nengo.Node(lambda t: np.sin(20 * t))
+        ens = _wide(n)
+        nengo.Connection(stimulus, ens.neurons, transform=np.ones((n, 1)))
+        nengo.Probe(ens.neurons, label="spikes")
+        nengo.Probe(ens.neurons, "voltage", label="voltage")
+    return net
+
+
+def wide_sampled(n=20000):
+    with nengo.Network(seed=21) as net:
+        nengo.Probe(_wide(n).neurons, sample_every=0.01, label="spikes")
+    return net
+
+
+def wide_input(n=500):
+    with nengo.Network(seed=22) as net:
+        stimulus = nengo.Node(lambda t: np.full(n, t))
+        out = nengo.Node(size_in=n)
+        nengo.Connection(stimulus, out, synapse=0.01)
+        nengo.Probe(out, label="out")
+    return net
+
+
+def wide_pes(n=1000):
+    with nengo.Network(seed=23) as net:
+        pre, post = _wide(n), nengo.Node(size_in=1)
+        solver = nengo.solvers.NoSolver(np.zeros((n, 1)))
+        learned = nengo.Connection(pre, post, solver=solver, learning_rule_type=nengo.PES())
+        nengo.Connection(post, learned.learning_rule)
+        nengo.Probe(learned, "weights", label="weights")
+        nengo.Probe(post, label="post")
+    return net
+
+
+def wide_dense(n=2000):
+    with nengo.Network(seed=24) as net:
+        ens = _wide(n)
+        weights = np.random.RandomState(0).normal(size=(n, n)) * 1e-5
+        nengo.Connection(ens.neurons, ens.neurons, transform=weights, synapse=0.005)
+        nengo.Probe(ens.neurons, label="spikes")
+    return net
+
+
+def wide_synapses(n=1000):
+    with nengo.Network(seed=25) as net:
+        stimulus = nengo.Node(nengo.processes.WhiteSignal(1.0, high=10), size_out=50)
+        ens = _wide(n, 50)
+        nengo.Connection(stimulus, ens, synapse=nengo.Alpha(0.01))
+        nengo.Probe(ens.neurons, synapse=0.01, label="filtered")
+        nengo.Probe(stimulus, synapse=0.1, label="stimulus")
+    return net

@@ -11,7 +11,8 @@ from simrun.errors import SimulationError
 from simrun.records import Chunk, MemoryFailure
 
 _SHAPE = re.compile(r"shape\[([\d,\s]*)\] and type (\w+)")
-_BYTES = re.compile(r"(?:allocate|allocating|of size)\s+(\d+)(?:\s*bytes)?|(\d+) bytes")
+_BYTES = re.compile(r"allocat\w*\D{0,20}?(\d+(?:\.\d+)?)\s*([KMGT]i?B|bytes|B)?", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZES = {"float": 4, "double": 8, "int32": 4, "int64": 8, "bool": 1, "half": 2}
 
 
@@ -19,7 +20,7 @@ def out_of_memory(error: BaseException) -> MemoryFailure | None:
     """Recognise an out-of-memory error: by its type first, by its message second."""
     import tensorflow as tf
 
-    message = (str(error).strip() or type(error).__name__).splitlines()[0]
+    message = _telling_line(str(error)) or type(error).__name__
     if isinstance(error, MemoryError):
         return MemoryFailure("host", message, _requested(str(error)))
     if isinstance(error, tf.errors.ResourceExhaustedError):
@@ -40,8 +41,15 @@ def _requested(message: str) -> int | None:
             size *= int(number) if number.strip() else 1
         return size
     if match := _BYTES.search(message):
-        return int(match[1] or match[2])
+        return round(float(match[1]) * _UNITS[(match[2] or "")[:1].lower()])
     return None
+
+
+def _telling_line(message: str) -> str:
+    """TensorFlow tells where a node was defined before it tells what happened."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    told = [line for line in lines if "OOM" in line or "memory" in line.lower()]
+    return (told or lines or [""])[0]
 
 
 class Faults:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import zlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -64,6 +65,7 @@ class NengoDLSimulation(Simulation):
         self._faults = faults
         self._facts = dict(facts)
         self._columns = columns(recordings)
+        self._fingerprint: int | None = None
         self._arrays: list[np.ndarray[Any, Any]] = []
         self._state = program.initial_state()
         self._extra = program.extra_variables()
@@ -73,7 +75,13 @@ class NengoDLSimulation(Simulation):
         self.step = 0
         self.alignment = int(tensor_graph.unroll)
         self.device = "CPU" if self._is_cpu() else f"GPU ({tensor_graph.device or 'default'})"
-        self.notes = tuple(notes)
+        self.notes = (
+            *notes,
+            *(
+                f"can't go on with the run in a new process: {o}"
+                for o in self.obstacles_to_saving()
+            ),
+        )
 
     # -- the contract --------------------------------------------------------------------
 
@@ -168,6 +176,53 @@ class NengoDLSimulation(Simulation):
                 f"can't go back to the start of the failed chunk: {error}"
             ) from error
 
+    def save_state(self) -> Mapping[str, np.ndarray[Any, Any]] | None:
+        """The state as arrays; None where something can't be saved, which `notes` has named."""
+        if self._random:
+            return None
+        try:
+            host = self._host.dump()
+        except Exception:
+            return None
+        state = {f"state_{i}": x.numpy() for i, x in enumerate(self._state)}
+        state |= {f"extra_{i}": v.numpy() for i, v in enumerate(self._extra)}
+        return {
+            **state,
+            "step": np.array(self.step, np.int64),
+            "parameters": np.array(self._parameters(), np.int64),
+            "host": np.frombuffer(host, np.uint8),
+        }
+
+    def load_state(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Go on from a state that `save_state` gave, maybe in another process.
+
+        Raises
+        ------
+        SimulationError
+            The network isn't the one that the state was saved from.
+        """
+        hint = "the model, its arguments, the seed and the versions must be those of the saved run"
+        shapes = {f"state_{i}": tuple(x.shape) for i, x in enumerate(self._state)}
+        saved = {k: v.shape for k, v in state.items() if k.startswith("state_")}
+        if saved != shapes or int(state["parameters"]) != self._parameters():
+            raise SimulationError("the saved state belongs to a network with other weights", hint)
+        try:
+            self._host.load(state["host"].tobytes())
+        except Exception as error:
+            raise SimulationError(
+                f"the state of the model's Python functions can't be taken up: "
+                f"{type(error).__name__}: {error}",
+                hint,
+            ) from error
+        with tf.device(self._tg.device):
+            self._state = tuple(
+                tf.constant(state[name], x.dtype)
+                for name, x in zip(shapes, self._state, strict=True)
+            )
+        for i, variable in enumerate(self._extra):
+            variable.assign(state[f"extra_{i}"])
+        self.step = int(state["step"])
+
     def memory_failure(self, error: BaseException) -> MemoryFailure | None:
         """TensorFlow's ResourceExhaustedError and what stands for it in XLA; MemoryError."""
         failure = out_of_memory(error)
@@ -214,7 +269,26 @@ class NengoDLSimulation(Simulation):
         self._arrays.clear()
         self._program.forget()
 
+    def obstacles_to_saving(self) -> list[str]:
+        """Why a new process couldn't go on with this run, one phrase each."""
+        if self._random:
+            return ["random numbers come from TensorFlow's own generators"]
+        try:
+            self._host.dump()
+        except Exception as error:
+            return [f"{type(error).__name__}: {error}"]
+        return []
+
     # -- helpers -------------------------------------------------------------------------
+
+    def _parameters(self) -> int:
+        """A checksum of what doesn't change and isn't saved."""
+        if self._fingerprint is None:
+            self._fingerprint = 0
+            for variable in self._tg.base_params.values():
+                values = np.ascontiguousarray(np.asarray(variable.read_value()))
+                self._fingerprint = zlib.crc32(values.reshape(-1).view(np.uint8), self._fingerprint)
+        return self._fingerprint
 
     def _is_cpu(self) -> bool:
         return not tf.config.list_logical_devices("GPU") or "cpu" in (self._tg.device or "").lower()
