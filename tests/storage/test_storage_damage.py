@@ -89,13 +89,23 @@ def test_a_damaged_newest_file_is_refused_and_named(name, damage, tmp_path):
 
 @pytest.mark.parametrize("name", SINKS)
 def test_random_damage_is_never_silent(name, tmp_path):
-    """100 for each sink: what isn't reported reads back exactly."""
-    choose = random.Random(1)
+    damage_at_random(name, tmp_path, 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SINKS)
+def test_much_random_damage_is_never_silent(name, tmp_path):
+    damage_at_random(name, tmp_path, 400)
+
+
+def damage_at_random(name, tmp_path, times):
+    """What isn't reported reads back exactly, and goes on exactly."""
+    choose = random.Random(times)
     half_a_run(name, tmp_path / "half")
     run(name, tmp_path / "done") if (tmp_path / "done").mkdir() is None else None
     commits = {"half": half_a_run(name, tmp_path / "again")[1], "done": manifest(tmp_path / "done")}
     reported = 0
-    for number in range(100):
+    for number in range(times):
         kind = choose.choice(["half", "done"])
         step, record = commits[kind]
         directory = tmp_path / "copy"
@@ -125,7 +135,7 @@ def test_random_damage_is_never_silent(name, tmp_path):
                     assert equal(found, samples(probe, 0, min(step + 1, END))), (number, path)
             reader.close()
         shutil.rmtree(directory)
-    assert reported > 20
+    assert reported > times / 5
 
 
 def damage(path, choose):
