@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import torch
 
-from simrun_torch_crossbar.elimination import Front, Zeros, fronts, levels
-from simrun_torch_crossbar.kernels import cpu
+from simrun_torch_crossbar.elimination import Front, Zeros, fronts, is_base, levels
+from simrun_torch_crossbar.kernels import cpu, cuda
 from simrun_torch_crossbar.memory import forgotten, layout, parents
 
 Weights = dict[Front, torch.Tensor]
@@ -40,12 +40,18 @@ def transfer(
         _transfer_on_cpu(G.contiguous(), zeros, wires, out)
         return
     tiles, m, n = G.shape
-    tree = fronts(m, n, zeros)
+    base = cuda.base(zeros, G.dtype, G.device) if G.device.type == "cuda" else 1
+    tree = fronts(m, n, zeros, base)
+    G = G.contiguous()
     done: dict[Front, torch.Tensor] = {}
-    waiting = parents(tree, 1)
+    waiting = parents(tree, base)
     for front in tree:
-        done[front], _ = _eliminate(front, _assembled(front, G, done, wires))
-        for child in forgotten(front, 1, waiting):
+        if base > 1 and is_base(front, base):
+            done[front] = G.new_empty(front.count * tiles, front.kept, front.kept)
+            cuda.blocks(G, front, zeros, wires, done[front])
+        else:
+            done[front], _ = _eliminate(front, _assembled(front, G, done, wires))
+        for child in forgotten(front, base, waiting):
             del done[child]
     out.copy_(done[tree[-1]][:, :m, m:])
 

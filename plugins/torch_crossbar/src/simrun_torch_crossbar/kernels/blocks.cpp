@@ -138,7 +138,7 @@ __device__ void crossbar_blocks(const int* program, int slots, int entries, int 
   for (long long q = blockIdx.x; q < blocks; q += gridDim.x) {
     const T* g = G + (q % tiles) * tile + origins[q / tiles];
     const T* K = crossbar_block<T>(
-        program, wires, [=] __device__(int i, int j) { return g[i * row + j]; }, slot, front,
+        program, wires, [=](int i, int j) { return g[i * row + j]; }, slot, front,
         scaled);
     T* to = out + q * ports * ports;
     CROSSBAR_FOR(t, 0, ports * ports) {
