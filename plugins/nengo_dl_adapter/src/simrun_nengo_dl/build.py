@@ -139,7 +139,10 @@ def watch_steps(tensor_graph: Any, labels: dict[Any, str], faults: Faults) -> No
 
 
 def host_roots(tensor_graph: Any, labels: dict[Any, str]) -> Iterator[tuple[str, Any]]:
-    """The Python functions that the simulation calls, and the arrays that belong to them."""
+    """The Python functions that the simulation calls, and the arrays that belong to them.
+
+    To be asked for before `watch_functions` and `watch_steps` put their own in between.
+    """
     for node, functions in tensor_graph.input_funcs.items():
         if not isinstance(functions, np.ndarray):
             for function in functions:
@@ -148,10 +151,11 @@ def host_roots(tensor_graph: Any, labels: dict[Any, str]) -> Iterator[tuple[str,
         if isinstance(operator, SimPyFunc) and operator.fn is not None:
             yield _name(operator.fn), operator.fn
     for operators, build in _builds(tensor_graph):
-        for name in ("step_fs", "step_states"):
-            if hasattr(build, name):
-                kind = type(getattr(operators[0], "process", operators[0])).__name__
-                yield f"process {kind}", getattr(build, name)
+        for operator, row in zip(operators, getattr(build, "step_fs", ()), strict=False):
+            for step in row:
+                yield f"process {type(operator.process).__name__}", step
+        for array in getattr(build, "step_states", ()):
+            yield "the processes' state", array
         neurons = getattr(operators[0], "neurons", None)
         if neurons is not None:
             for operator in operators:
