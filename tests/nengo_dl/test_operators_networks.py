@@ -244,3 +244,22 @@ def test_lowpass_groups_keep_nengo_dls_builder():
     builds = Run(net).graph.op_builder.op_builds.values()
     names = {type(getattr(x, "built_process", None)).__name__ for x in builds}
     assert "LowpassBuilder" in names
+
+
+@pytest.mark.parametrize("fan_in", [[0, 0, 0], [5], [1, 9, 2, 9, 0, 30, 4, 4], [3] * 40])
+def test_padded_rows_hold_every_entry_once(fan_in):
+    from simrun_nengo_dl.operators.sparse import padded_rows
+
+    rng = np.random.RandomState(0)
+    rows = rng.permutation(np.repeat(np.arange(len(fan_in)), fan_in))
+    cols = rng.randint(0, 7, rows.size)
+    values, x = rng.normal(size=rows.size), rng.normal(size=7)
+    order, buckets = padded_rows(rows, cols, len(fan_in))
+    padded = np.append(values, 0)
+    sums = [(x[c] * padded[e]).sum(axis=(1, 2)) for c, e in buckets]
+    got = np.concatenate(sums) if order is None else np.concatenate(sums)[order]
+    want = np.zeros(len(fan_in))
+    np.add.at(want, rows, values * x[cols])
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+    entries = np.concatenate([e.ravel() for _, e in buckets])
+    np.testing.assert_array_equal(np.sort(entries[entries < rows.size]), np.arange(rows.size))

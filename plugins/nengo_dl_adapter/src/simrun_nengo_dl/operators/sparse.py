@@ -16,8 +16,9 @@ _WASTE = 0.75  # a row at least this full stays in a bucket; a narrower one open
 class PaddedRows(OpBuilder):
     """``Y (+)= A X`` by gathering each row's inputs and summing them, in order of the columns.
 
-    Rows are put into buckets of like fan-in, each padded to its widest row. The sum of a row
-    has one order whatever the chunk or the number of threads.
+    A row is summed in two halves: each addition waits for the one before it, so two chains of
+    them take about half the time. Rows are put into buckets of like fan-in, each padded to its
+    widest row. The sum of a row has one order whatever the chunk or the number of threads.
 
     The padded weights are laid out once per chunk, from the graph's parameters, outside the
     loop.
@@ -46,10 +47,11 @@ class PaddedRows(OpBuilder):
         """See `nengo_dl.builder.OpBuilder`."""
         X = signals.gather(self.X_data)
         sums = [
-            tf.reduce_sum(tf.gather(X, cols, axis=1) * weights, axis=2)
+            tf.reduce_sum(tf.gather(X, cols, axis=1) * weights, axis=3)
             for cols, weights in self.buckets
         ]
-        Y = tf.concat(sums, axis=1)
+        halves = tf.concat(sums, axis=1)
+        Y = halves[:, :, 0] + halves[:, :, 1]
         if self.order is not None:
             Y = tf.gather(Y, self.order, axis=1)
         signals.scatter(self.Y_data, Y, mode=self.mode)
@@ -86,7 +88,8 @@ def padded_rows(
     order : (n_rows,) array of int32 or None
         Where each row is in the concatenated buckets; None if they are in order.
     buckets : list of (columns, entries)
-        Each (rows of the bucket, width), int32. Padding is column 0 and entry ``len(rows)``.
+        Each (rows of the bucket, 2, width / 2), int32. Padding is column 0 and entry
+        ``len(rows)``.
     """
     by_row = np.lexsort((cols, rows))
     fan_in = np.bincount(rows, minlength=n_rows)
@@ -98,12 +101,14 @@ def padded_rows(
         end = at + np.count_nonzero(fan_in[widest_first[at:]] >= _WASTE * width)
         members = np.sort(widest_first[at:end])
         widest_first[at:end] = members
-        slot = np.arange(width)
+        slot = np.arange(width + width % 2)
         filled = slot < fan_in[members, None]
         position = np.where(filled, first[members, None] + slot, 0)
         entries = np.where(filled, by_row[position], len(rows)) if len(rows) else position
         columns = np.where(filled, cols[by_row[position]], 0) if len(rows) else position
-        buckets.append((columns.astype(np.int32), entries.astype(np.int32)))
+        halves = (len(members), 2, len(slot) // 2)
+        columns, entries = (x.reshape(halves).astype(np.int32) for x in (columns, entries))
+        buckets.append((columns, entries))
         at = end
     order = np.empty(n_rows, np.int32)
     order[widest_first] = np.arange(n_rows)
