@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -105,3 +106,37 @@ assert memory.peak_resident() - base > 39 << 20, "the blocks weren't given back 
 assert memory.resident() - base < 2 << 20
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class NoGpuHere:
+    """The part of pynvml that is used, for a machine with two GPUs that isn't there."""
+
+    class NVMLError(Exception):
+        pass
+
+    @staticmethod
+    def nvmlInit():  # noqa: N802
+        pass
+
+    @staticmethod
+    def nvmlDeviceGetHandleByIndex(index):  # noqa: N802
+        if index > 1:
+            raise NoGpuHere.NVMLError("no such device")
+        return index
+
+    @staticmethod
+    def nvmlDeviceGetMemoryInfo(handle):  # noqa: N802
+        return SimpleNamespace(free=(handle + 1) * 1000)
+
+
+def test_the_gpus_free_memory_is_the_drivers_word(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", NoGpuHere)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [memory.gpu_free(f"GPU:{n}") for n in range(3)] == [1000, 2000, None]
+    assert memory.gpu_free("GPU") == 1000
+    budget = memory.find_budget(None, None, "GPU:1", shared=False)
+    assert budget.device == 1800
+    assert "90% of what is free on GPU:1" in budget.device_source
+    # TensorFlow counts the visible GPUs, the driver all
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert memory.gpu_free("GPU:0") == 2000
