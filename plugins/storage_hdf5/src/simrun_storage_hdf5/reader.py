@@ -13,7 +13,7 @@ from simrun.errors import SinkError
 from simrun.rows import Joined, Rows
 from simrun.sink import SinkRequest
 from simrun_storage_hdf5 import segment
-from simrun_storage_hdf5.record import EMPTY, SEGMENTS, check_final, check_format
+from simrun_storage_hdf5.record import EMPTY, HINT, SEGMENTS, check_final, check_format
 from simrun_storage_hdf5.segment import Segment
 
 
@@ -67,7 +67,12 @@ class Hdf5Reader(ColumnReader):
         column = self._columns[name]
         parts: list[tuple[Any, int]] = [(s.array(column), s.rows[name]) for s in self._segments]
         if self._final is not None:
-            parts.insert(0, (self._final[name], self._record["final"]["rows"][name]))
+            try:
+                first = self._final[name]
+            except Exception as error:  # whatever HDF5 makes of damaged metadata
+                where = self._final.filename
+                raise SinkError(f"{where}: {name!r} can't be read ({error})", HINT) from None
+            parts.insert(0, (first, self._record["final"]["rows"][name]))
         return Joined(parts, column.shape, column.dtype)
 
     def _open(self) -> None:

@@ -203,7 +203,7 @@ def open_committed(
         segment = Segment(path, columns, record["rows"], writable)
     except PermissionError:
         raise
-    except (OSError, KeyError, RuntimeError, ValueError) as error:
+    except Exception as error:  # whatever HDF5 makes of damaged metadata
         raise SinkError(f"{path}: damaged ({error})", HINT) from None
     if segment.record()["metadata_xxh3"] != record["metadata_xxh3"]:
         segment.close()
