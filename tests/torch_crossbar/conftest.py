@@ -1,5 +1,11 @@
 import pytest
+import torch
+
 from simrun_torch_crossbar.kernels import cpu
+
+# Tiles of the tests are small, and other work may share the machine. More threads are tested
+# where they are what is tested.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(params=["kernels", "torch"])

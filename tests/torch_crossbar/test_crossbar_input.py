@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from simrun_torch_crossbar import solve, transfer_matrix
 
 G = torch.full((2, 3, 4), 1e-4, dtype=torch.float64)
@@ -66,9 +67,9 @@ def test_voltages():
         solve(G, torch.zeros(5, 4, dtype=torch.float64), R)
     with pytest.raises(ValueError, match=r"don't broadcast"):
         solve(G, torch.zeros(3, 5, 3, dtype=torch.float64), R)
+    V = torch.zeros(2, 3, dtype=torch.float64)
+    V[1, 2] = math.nan
     with pytest.raises(ValueError, match=r"V\[1, 2\] = nan volts"):
-        V = torch.zeros(2, 3, dtype=torch.float64)
-        V[1, 2] = math.nan
         solve(G, V, R)
     with pytest.raises(TypeError, match=r"V: a tensor of G's dtype"):
         solve(G, torch.zeros(5, 3), R)

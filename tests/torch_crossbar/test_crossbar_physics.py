@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+
 from simrun_torch_crossbar import (
     device_currents,
     node_voltages,
@@ -111,12 +112,13 @@ def test_gradients_do_not_depend_on_groups_and_float32_is_computed_wide():
     G = tiles(5, 12, 9)
     found = []
     for group, dtype in ((None, torch.float64), (2, torch.float64), (3, torch.float32)):
-        leaf = G.to(dtype).requires_grad_()
+        leaf = G.clone().to(dtype).requires_grad_()
         transfer_matrix(leaf, OHMS, group=group).square().sum().backward()
         assert leaf.grad.dtype == dtype
         found.append(leaf.grad.double())
     torch.testing.assert_close(found[1], found[0], rtol=1e-13, atol=0)
-    torch.testing.assert_close(found[2], found[0], rtol=1e-5, atol=0)
+    # W and G are rounded to float32; some entries are differences of larger ones.
+    assert (found[2] - found[0]).abs().max() < 1e-5 * found[0].abs().max()
 
 
 def test_a_gradient_by_a_short_is_refused():

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch_crossbar.crossbar_nodal import nodal_transfer_matrix
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from simrun_torch_crossbar import Resistances, solve, transfer_matrix
+from torch_crossbar.crossbar_nodal import nodal_transfer_matrix
 
 REFERENCES = sorted((Path(__file__).parent / "reference").glob("*.npz"))
 OHMS = (50.0, 1.0, 2.0, 20.0)
@@ -45,7 +46,7 @@ def test_there_are_references():
 OHM = st.one_of(st.just(0.0), st.floats(-3, 4).map(lambda x: 10.0**x))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     m=st.integers(1, 70),
     n=st.integers(1, 70),

@@ -91,10 +91,12 @@ def check_conductances(G: torch.Tensor) -> None:
     if G.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"G: dtype {G.dtype}; conductances are float32 or float64")
     if G.ndim < 2 or 0 in G.shape[-2:]:
-        raise ValueError(f"G: shape {tuple(G.shape)}; (..., m, n) with m, n of at least 1 is needed")
-    # One pass when all is well: NaN fails every comparison.
-    if not bool(((G >= 0) & (G < math.inf)).all()):
-        bad = (~((G >= 0) & (G < math.inf))).nonzero()[0].tolist()
+        raise ValueError(
+            f"G: shape {tuple(G.shape)}; (..., m, n) with m, n of at least 1 is needed"
+        )
+    good = (G >= 0) & G.isfinite()
+    if not bool(good.all()):
+        bad = (~good).nonzero()[0].tolist()
         raise ValueError(
             f"G[{', '.join(map(str, bad))}] = {G[tuple(bad)].item()} siemens: conductances must be"
             " finite and at least 0 (an open device is 0)"
@@ -113,7 +115,9 @@ def check_voltages(V: torch.Tensor, G: torch.Tensor) -> None:
     """
     if not isinstance(V, torch.Tensor) or V.dtype != G.dtype or V.device != G.device:
         found = f"{V.dtype} on {V.device}" if isinstance(V, torch.Tensor) else type(V).__name__
-        raise TypeError(f"V: a tensor of G's dtype and device is needed ({G.dtype} on {G.device}), not {found}")
+        raise TypeError(
+            f"V: a tensor of G's dtype and device is needed ({G.dtype} on {G.device}), not {found}"
+        )
     if V.ndim < 2 or V.shape[-1] != G.shape[-2]:
         raise ValueError(f"V: shape {tuple(V.shape)}; (..., batch, {G.shape[-2]}) volts is needed")
     try:
@@ -124,4 +128,6 @@ def check_voltages(V: torch.Tensor, G: torch.Tensor) -> None:
         ) from error
     if not bool(torch.isfinite(V).all()):
         bad = (~torch.isfinite(V)).nonzero()[0].tolist()
-        raise ValueError(f"V[{', '.join(map(str, bad))}] = {V[tuple(bad)].item()} volts: must be finite")
+        raise ValueError(
+            f"V[{', '.join(map(str, bad))}] = {V[tuple(bad)].item()} volts: must be finite"
+        )

@@ -20,9 +20,7 @@ from simrun_torch_crossbar.memory import forgotten, layout, parents
 Weights = dict[Front, torch.Tensor]
 
 
-def transfer(
-    G: torch.Tensor, zeros: Zeros, wires: Sequence[float], out: torch.Tensor
-) -> None:
+def transfer(G: torch.Tensor, zeros: Zeros, wires: Sequence[float], out: torch.Tensor) -> None:
     """Compute W.
 
     Parameters
@@ -36,13 +34,22 @@ def transfer(
     out : Tensor, shape (tiles, m, n)
         W in siemens, written.
     """
-    if G.device.type == "cpu" and cpu.available():
-        _transfer_on_cpu(G.contiguous(), zeros, wires, out)
-        return
-    tiles, m, n = G.shape
-    base = cuda.base(zeros, G.dtype, G.device) if G.device.type == "cuda" else 1
-    tree = fronts(m, n, zeros, base)
     G = G.contiguous()
+    if G.device.type == "cuda":
+        _transfer_by_torch(G, zeros, wires, out, cuda.base(zeros, G.dtype, G.device))
+    elif cpu.available():
+        _transfer_on_cpu(G, zeros, wires, out)
+    else:
+        # One by one: BLAS rounds a matrix differently where its place in a batch isn't aligned.
+        for tile in range(len(G)):
+            _transfer_by_torch(G[tile : tile + 1], zeros, wires, out[tile : tile + 1], 1)
+
+
+def _transfer_by_torch(
+    G: torch.Tensor, zeros: Zeros, wires: Sequence[float], out: torch.Tensor, base: int
+) -> None:
+    tiles, m, n = G.shape
+    tree = fronts(m, n, zeros, base)
     done: dict[Front, torch.Tensor] = {}
     waiting = parents(tree, base)
     for front in tree:
@@ -87,7 +94,7 @@ def weights(G: torch.Tensor, zeros: Zeros, wires: Sequence[float]) -> tuple[Weig
     The potentials of eliminated nodes are Z times those of the ports; no weight is negative, and
     those of a node sum to 1.
     """
-    tiles, m, n = G.shape
+    m, n = G.shape[1:]
     tree = fronts(m, n, zeros)
     done: dict[Front, torch.Tensor] = {}
     waiting = parents(tree, 1)

@@ -43,6 +43,9 @@ class Zeros(NamedTuple):
     out: bool
 
 
+NO_SHORTS = Zeros(False, False, False, False)
+
+
 class Kind(NamedTuple):
     """What makes two blocks alike: size in devices, and the edges of the tile that they touch."""
 
@@ -245,6 +248,6 @@ def is_base(front: Front, base: int) -> bool:
     return front.kind.h <= base and front.kind.w <= base
 
 
-def flops(m: int, n: int, zeros: Zeros = Zeros(False, False, False, False)) -> float:
+def flops(m: int, n: int, zeros: Zeros = NO_SHORTS) -> float:
     """Return the floating point operations of all of W of one m x n tile."""
     return sum(front.flops * front.count for front in fronts(m, n, zeros))

@@ -76,7 +76,9 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def peak_bytes(tiles: int, m: int, n: int, dtype: torch.dtype, zeros: Zeros) -> int:
+def peak_bytes(
+    tiles: int, m: int, n: int, dtype: torch.dtype, zeros: Zeros, device: str = "cpu"
+) -> int:
     """Return the most memory that W of a group of tiles takes beside G and W, in bytes.
 
     Parameters
@@ -89,9 +91,13 @@ def peak_bytes(tiles: int, m: int, n: int, dtype: torch.dtype, zeros: Zeros) -> 
         float32 or float64.
     zeros : Zeros
         The wires that are shorts.
+    device : str
+        "cpu" or "cuda".
     """
-    if cpu.available():
+    if device == "cpu" and cpu.available():
         return layout(m, n, zeros, tiles, dtype).total
+    if device == "cpu":
+        tiles = 1  # by torch alone: one at a time, whatever the group
     tree = fronts(m, n, zeros)
     waiting = parents(tree, 1)
     held = peak = 0

@@ -216,7 +216,7 @@ class _Transfer(torch.autograd.Function):
         ctx.zeros, ctx.group = zeros, group
         tiles, m, n = G.shape
         W = torch.empty_like(G, memory_format=torch.contiguous_format)
-        size = group or _group(peak_bytes(1, m, n, G.dtype, zeros), G.device)
+        size = group or _group(peak_bytes(1, m, n, G.dtype, zeros, G.device.type), G.device)
         for first in range(0, tiles, size):
             some = slice(first, first + size)
             transfer(G[some], zeros, _wires(ohm), W[some])

@@ -17,7 +17,7 @@ from simrun_torch_crossbar.kernels.build import library
 from simrun_torch_crossbar.kernels.program import program, triangle
 
 BASE = 16
-"""Blocks of at most BASE x BASE devices are made in cache, as many at once as a vector has lanes."""
+"""Blocks of at most BASE x BASE devices are made in cache, one in each lane of a vector."""
 
 _LARGE_PAGE = 1 << 21
 _SUFFIX = {torch.float32: "f32", torch.float64: "f64"}

@@ -52,7 +52,9 @@ def available(device: int) -> bool:
     try:
         _function("crossbar_blocks_f64", device)
     except OSError as error:
-        log.warning("crossbar kernels unavailable on cuda:%d, torch is used instead: %s", device, error)
+        log.warning(
+            "crossbar kernels unavailable on cuda:%d, torch is used instead: %s", device, error
+        )
         return False
     return True
 
@@ -130,9 +132,7 @@ def _function(name: str, device: int) -> ctypes.c_void_p:
         f"cuModuleGetFunction({name})",
     )
     limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
-    _check(
-        _driver().cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, limit), "cuFuncSetAttribute"
-    )
+    _check(_driver().cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED, limit), "cuFuncSetAttribute")
     return function
 
 
@@ -160,9 +160,9 @@ def blocks(
     here = {"device": G.device}
     text = torch.from_numpy(code.code).to(**here)
     siemens = torch.tensor(wires, dtype=torch.float64, **here)
-    origins = torch.from_numpy(
-        (front.origins[:, 0] * n + front.origins[:, 1]).astype(np.int64)
-    ).to(**here)
+    origins = torch.from_numpy((front.origins[:, 0] * n + front.origins[:, 1]).astype(np.int64)).to(
+        **here
+    )
     count = front.count * tiles
     arguments = [
         ctypes.c_void_p(text.data_ptr()), ctypes.c_int(code.slots), ctypes.c_int(code.entries),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 
@@ -94,6 +95,6 @@ def program(kind: Kind, zeros: Zeros) -> Program:
         if record[0] == 1:
             record[6] += start
             record[9] += start
-    head = np.array([len(writer.records), *sum(writer.records, [])])
+    head = np.array([len(writer.records), *chain.from_iterable(writer.records)])
     code = np.concatenate([head, *writer.tables]).astype(np.int32)
     return Program(code, writer.slots, triangle(writer.nodes), writer.nodes, front.kept)
