@@ -1,5 +1,7 @@
 """The whole chunk loop with the toy simulator: the promises of `simrun.run`."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -149,6 +151,8 @@ def test_max_hours_stops_and_the_same_call_goes_on(project, tmp_path):
 def test_a_finished_run_is_left_alone_and_can_be_extended(project, tmp_path):
     simrun.run(project(probes=PROBES))
     before = (tmp_path / "out" / "data" / "x.npy").stat().st_mtime_ns
+    processes = json.loads((tmp_path / "out" / "provenance.json").read_text())
+    assert [entry["device"] for entry in processes] == ["CPU"]
     again = simrun.run(project(probes=PROBES))
     assert (again.status, again.reason) == ("done", "it was done before")
     assert (tmp_path / "out" / "data" / "x.npy").stat().st_mtime_ns == before
@@ -168,7 +172,9 @@ def test_times_are_in_seconds(project, tmp_path):
     with simrun.open_run(tmp_path / "out") as run:
         assert run.times("every7").tolist() == [n * 0.001 for n in range(7, 101, 7)]
         data = run.to_xarray()
-        assert data["every7"].dims == ("time_every7", "every7_unit")
+        assert data["every7"].dims == ("time_every7", "unit")
+        assert data["x"].dims == ("time", "unit")
+        assert data["time"].attrs["units"] == "s"
         assert float(data["mean"].sel(time_mean=0.02)[0]) == run["mean"][1, 0]
         with pytest.raises(KeyError, match="did you mean 'every7'"):
             run["evry7"]

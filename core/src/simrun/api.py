@@ -173,8 +173,8 @@ def run(
         end = setup.end(simulation)
         with folder.locked():
             journal = folder.journal(simulation.probes, simulation.dt, end)
-            if journal.step >= end:
-                return _nothing_to_do(journal, begin)
+            if journal.step >= end and journal.manifest["status"] == "done":
+                return _nothing_to_do(setup, simulation, journal, begin)
             _resume(simulation, journal)
             made = _make_plan(setup, simulation, end)
             if chunk_limit is not None and chunk_limit < made.chunk:
@@ -363,7 +363,11 @@ def _resume(simulation: Simulation, journal: Journal) -> None:
         raise SimulationError(f"the state of step {step} loads as step {simulation.step}")
 
 
-def _nothing_to_do(journal: Journal, begin: float) -> RunEnded:
+def _nothing_to_do(
+    setup: _Setup, simulation: Simulation, journal: Journal, begin: float
+) -> RunEnded:
+    # opening the sink removes what a kill at the very end may have left
+    _open_sink(setup, simulation, journal, _facts(setup, simulation)).close()
     return RunEnded(
         "done",
         "it was done before",
@@ -392,7 +396,9 @@ def _execute(
     log = RunLog(directory / "run.log")
     manager.register(log, "simrun.runlog")
     try:
-        sink = _open_sink(setup, simulation, journal)
+        facts = _facts(setup, simulation)
+        _write_facts(setup, facts)
+        sink = _open_sink(setup, simulation, journal, facts)
         journal.manifest["chunk"] = made.chunk
         journal.write()
     except OSError as error:
@@ -453,8 +459,9 @@ def _execute(
     return ended("done", "") if finished else ended("stopped", stop.reason)
 
 
-def _open_sink(setup: _Setup, simulation: Simulation, journal: Journal) -> Sink:
-    facts = _write_facts(setup, simulation)
+def _open_sink(
+    setup: _Setup, simulation: Simulation, journal: Journal, facts: Mapping[str, Any]
+) -> Sink:
     data = setup.output / "data"
     data.mkdir(exist_ok=True)
     request = SinkRequest(
@@ -469,13 +476,20 @@ def _open_sink(setup: _Setup, simulation: Simulation, journal: Journal) -> Sink:
     return resolve(setup.selection.sink.sink)(request)  # type: ignore[no-any-return]
 
 
-def _write_facts(setup: _Setup, simulation: Simulation) -> dict[str, Any]:
-    """The config as it was understood, and where the samples come from; returns the latter."""
+def _facts(setup: _Setup, simulation: Simulation) -> dict[str, Any]:
+    """Where the samples come from."""
+    return provenance.collect(setup.document.base, simulation.device, simulation.provenance())
+
+
+def _write_facts(setup: _Setup, facts: Mapping[str, Any]) -> None:
+    """The config as it was understood, and the provenance: an entry for each process."""
     import yaml
 
-    directory = setup.output
     resolved = yaml.safe_dump(setup.config.resolved(), sort_keys=False, allow_unicode=True)
-    facts = provenance.collect(setup.document.base, simulation.device, simulation.provenance())
-    (directory / "config.resolved.yaml").write_text(resolved, encoding="utf-8")
-    (directory / "provenance.json").write_text(json.dumps(facts, indent=1), encoding="utf-8")
-    return facts
+    (setup.output / "config.resolved.yaml").write_text(resolved, encoding="utf-8")
+    path = setup.output / "provenance.json"
+    try:
+        before = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        before = []
+    path.write_text(json.dumps([*before, facts], indent=1), encoding="utf-8")

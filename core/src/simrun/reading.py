@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from simrun.errors import PluginError
 from simrun.journal import probe_from_json, read_manifest, state_is_intact
+from simrun.layout import Layout
 from simrun.records import ProbeSpec
 from simrun.sampling import recorded_steps
 from simrun.sink import LazyArray, Reader, SinkRequest
@@ -117,31 +120,26 @@ class Run:
     def to_xarray(self) -> Any:
         """All probes as one lazily read `xarray.Dataset` (needs the extra ``simrun[xarray]``).
 
-        Each probe has a time coordinate of its own, in seconds, named ``time`` where all agree
-        and ``time_PROBE`` where they don't.
+        Dimensions have the names that they have in HDF5 and Zarr files: ``time`` in seconds, and
+        ``time_PROBE`` for probes that are sampled at other times than the first.
         """
         try:
             import xarray as xr
         except ImportError:
-            from simrun.errors import PluginError
-
             raise PluginError(
                 "to_xarray() needs xarray, which isn't installed", 'pip install "simrun[xarray]"'
             ) from None
         from simrun.lazy import lazy_variable
 
-        periods = {probe.period for probe in self.probes}
+        dense = tuple(replace(probe, attrs=_without_format(probe)) for probe in self.probes)
+        columns = {column.name: column for column in Layout(dense, self.dt).columns}
         variables, coordinates = {}, {}
-        for probe in self.probes:
-            time = "time" if len(periods) == 1 else f"time_{probe.name}"
-            unit = "s" if self.dt is not None else "steps"
-            coordinates[time] = (time, self.times(probe.name), {"units": unit})
-            dims = (
-                time,
-                *(dim if dim == "minibatch" else f"{probe.name}_{dim}" for dim in probe.dims),
-            )
-            variables[probe.name] = lazy_variable(dims, self[probe.name], dict(probe.attrs))
-        attrs = {"dt": self.dt, "status": self.status} if self.dt else {"status": self.status}
+        for probe in dense:
+            column = columns[probe.name]
+            variables[probe.name] = lazy_variable(column.dims, self[probe.name], dict(column.attrs))
+            time = column.dims[0]
+            coordinates[time] = (time, self.times(probe.name), dict(columns[time].attrs))
+        attrs = {"status": self.status} | ({} if self.dt is None else {"dt": self.dt})
         return xr.Dataset(variables, coordinates, attrs)
 
     def close(self) -> None:
@@ -158,3 +156,7 @@ class Run:
     def __repr__(self) -> str:
         names = ", ".join(probe.name for probe in self.probes)
         return f"<Run {self.path}: {self.status}, step {self.step} of {self.end}; {names}>"
+
+
+def _without_format(probe: ProbeSpec) -> dict[str, Any]:
+    return {key: value for key, value in probe.attrs.items() if key != "format"}

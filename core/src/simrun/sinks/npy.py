@@ -123,8 +123,10 @@ class _Column:
         missing = end - os.fstat(self._file.fileno()).st_size
         if committed and missing > 0:
             raise DamagedError(f"{path}: {missing} committed bytes are missing", RESTORE)
-        self._file.truncate(end)
-        self._write(header, 0)
+        if missing:  # nothing is written where nothing changes
+            self._file.truncate(end)
+        if self._file.read(len(header)) != header:
+            self._write(header, 0)
         self._file.seek(end)
 
     def append(self, samples: np.ndarray[Any, Any]) -> None:
