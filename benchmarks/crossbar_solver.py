@@ -8,6 +8,7 @@ used where they are installed. Prints a table in Markdown.
 
 import argparse
 import datetime
+import logging
 import statistics
 import time
 
@@ -69,6 +70,7 @@ def pardiso(G, r):
 def badcrossbar(G, r, V):
     import badcrossbar as peer
 
+    logging.disable(logging.INFO)
     found = peer.compute(V.T, 1 / G, r_i_word_line=r[1], r_i_bit_line=r[2], node_voltages=False)
     return found.currents.output
 

@@ -1,6 +1,7 @@
 """The compiled kernels: how they are built, that they are optional, and their CUDA side."""
 
 import ctypes
+import os
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,37 @@ def test_many_may_build_at_once(tmp_path):
         libraries = set(pool.map(build.build, [tmp_path] * 3))
     assert list(tmp_path.iterdir()) == list(libraries)  # and no scratch is left
     assert ctypes.CDLL(str(libraries.pop())).crossbar_vector_bytes() in (16, 32, 64)
+
+
+@needs_compiler
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_has_threads_of_its_own():
+    code = """
+        import os, torch
+        from simrun_torch_crossbar import transfer_matrix
+        torch.set_num_threads(2)
+        G = torch.full((60, 60), 1e-4, dtype=torch.float64)
+        W = transfer_matrix(G, (1, 2, 3, 4))
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if torch.equal(transfer_matrix(G, (1, 2, 3, 4)), W) else 1)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert _run(code, PATH="/usr/bin:/bin", HOME=str(Path.home())).stdout.split() == ["0"]
+
+
+@needs_compiler
+def test_callers_in_several_threads():
+    G = torch.full((4, 80, 60), 1e-4, dtype=torch.float64)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        expected = transfer_matrix(G, OHMS)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: transfer_matrix(G, OHMS), range(12)))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(W, expected) for W in found)
 
 
 def _run(code, **environment):

@@ -94,9 +94,10 @@ def check_conductances(G: torch.Tensor) -> None:
         raise ValueError(
             f"G: shape {tuple(G.shape)}; (..., m, n) with m, n of at least 1 is needed"
         )
-    good = (G >= 0) & G.isfinite()
+    values = G.detach().numpy() if G.device.type == "cpu" else G.detach()
+    good = (values >= 0) & (values < math.inf)
     if not bool(good.all()):
-        bad = (~good).nonzero()[0].tolist()
+        bad = torch.as_tensor(~good).nonzero()[0].tolist()
         raise ValueError(
             f"G[{', '.join(map(str, bad))}] = {G[tuple(bad)].item()} siemens: conductances must be"
             " finite and at least 0 (an open device is 0)"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from simrun_torch_crossbar.elimination import Front, Zeros, fronts, is_base, levels
@@ -82,10 +83,12 @@ def _transfer_on_cpu(
     for level in tree[1:]:
         children = [_children(front, done, tiles) for front in level]
         cpu.merge(level, children, [done[front] for front in level], tiles, memory)
-    driver, ground = torch.arange(m)[:, None], m + torch.arange(n)
-    where = (ground * (ground - 1) // 2 + driver).flatten()
-    for tile, couplings in enumerate(done[tree[-1][0]]):
-        torch.index_select(couplings, 0, where, out=out[tile].view(-1))
+    # numpy, here and where G is checked: it wakes none of torch's threads, which would spin on
+    # for a while and keep the kernels' threads from the cores.
+    driver, ground = np.arange(m)[:, None], m + np.arange(n)
+    where = ground * (ground - 1) // 2 + driver
+    for tile, couplings in enumerate(done[tree[-1][0]].numpy()):
+        np.take(couplings, where, out=out[tile].numpy(), mode="clip")
 
 
 def weights(G: torch.Tensor, zeros: Zeros, wires: Sequence[float]) -> tuple[Weights, torch.Tensor]:

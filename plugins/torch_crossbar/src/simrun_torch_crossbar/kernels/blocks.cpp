@@ -1,4 +1,4 @@
-// Blocks from their devices: one source for the CPU (C++17, OpenMP) and for CUDA (nvcc, NVRTC).
+// Blocks from their devices: one source for the CPU (C++17) and for CUDA (nvcc, NVRTC).
 //
 // Every number here is a conductance, and none is negative. A block is its couplings K between
 // ports; what a node is joined to in all, the diagonal of the admittance matrix, is never stored
@@ -16,10 +16,10 @@
 #define CROSSBAR_INLINE __device__ __forceinline__
 #else
 #define CROSSBAR_INLINE static inline
-#include <omp.h>
-
 #include <algorithm>
 #include <cstdint>
+
+#include "threads.h"
 #endif
 
 // A program, made in Python (program.py), says which devices and merges a block consists of:
@@ -187,33 +187,29 @@ void crossbar_blocks(const int* program, int slots, int entries, int nodes, int 
   typedef typename Vector<T>::type V;
   constexpr int lanes = Vector<T>::lanes;
   const int64_t groups = (blocks + lanes - 1) / lanes;
-#pragma omp parallel num_threads(threads)
-  {
-    V* slot = reinterpret_cast<V*>(work) + int64_t(omp_get_thread_num()) * (slots + entries + 4 * nodes);
+  V w[4];
+  for (int i = 0; i < 4; ++i)
+    for (int l = 0; l < lanes; ++l) w[i][l] = (T)wires[i];
+  CrossbarThreads::each(groups, threads, [&](int64_t group, int thread) {
+    V* slot = reinterpret_cast<V*>(work) + int64_t(thread) * (slots + entries + 4 * nodes);
     V *front = slot + slots, *scaled = front + entries;
-    V w[4];
-    for (int i = 0; i < 4; ++i)
-      for (int l = 0; l < lanes; ++l) w[i][l] = (T)wires[i];
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t group = 0; group < groups; ++group) {
-      const T* g[lanes];
-      const int64_t first = group * lanes, count = std::min<int64_t>(lanes, blocks - first);
-      for (int l = 0; l < lanes; ++l) {
-        const int64_t q = first + std::min<int64_t>(l, count - 1);
-        g[l] = G + (q % tiles) * tile + origins[q / tiles];
-      }
-      const auto load = [&](int i, int j) {
-        V value;
-        for (int l = 0; l < lanes; ++l) value[l] = g[l][i * row + j];
-        return value;
-      };
-      const V* K = crossbar_block<V>(program, w, load, slot, front, scaled);
-      for (int l = 0; l < count; ++l) {
-        T* to = out + (first + l) * crossbar_row(ports);
-        for (int t = 0; t < crossbar_row(ports); ++t) to[t] = K[t][l];
-      }
+    const T* g[lanes];
+    const int64_t first = group * lanes, count = std::min<int64_t>(lanes, blocks - first);
+    for (int l = 0; l < lanes; ++l) {
+      const int64_t q = first + std::min<int64_t>(l, count - 1);
+      g[l] = G + (q % tiles) * tile + origins[q / tiles];
     }
-  }
+    const auto load = [&](int i, int j) {
+      V value;
+      for (int l = 0; l < lanes; ++l) value[l] = g[l][i * row + j];
+      return value;
+    };
+    const V* K = crossbar_block<V>(program, w, load, slot, front, scaled);
+    for (int l = 0; l < count; ++l) {
+      T* to = out + (first + l) * crossbar_row(ports);
+      for (int t = 0; t < crossbar_row(ports); ++t) to[t] = K[t][l];
+    }
+  });
 }
 
 }  // namespace

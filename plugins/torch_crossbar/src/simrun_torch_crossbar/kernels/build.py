@@ -18,9 +18,10 @@ from functools import cache
 from pathlib import Path
 
 SOURCES = (Path(__file__).with_name("blocks.cpp"), Path(__file__).with_name("merges.cpp"))
+HEADER = Path(__file__).with_name("threads.h")
 FLAGS = (
     "-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno",
-    "-fno-trapping-math", "-fopenmp", "-fPIC", "-shared",
+    "-fno-trapping-math", "-pthread", "-fPIC", "-shared",
 )  # fmt: skip
 SWITCH = "SIMRUN_CROSSBAR_KERNELS"
 
@@ -61,7 +62,7 @@ def build(folder: Path) -> Path:
     key = hashlib.sha256()
     for part in (*FLAGS, version.stdout, platform.machine(), _processor()):
         key.update(part.encode() + b"\0")
-    for source in SOURCES:
+    for source in (*SOURCES, HEADER):
         key.update(source.read_bytes())
     library = folder / f"crossbar-{key.hexdigest()[:20]}.so"
     if library.exists():

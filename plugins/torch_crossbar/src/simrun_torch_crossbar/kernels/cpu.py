@@ -73,7 +73,9 @@ def merge_work_bytes(level: Sequence[Front], tiles: int, dtype: torch.dtype) -> 
 def _together(level: Sequence[Front], tiles: int) -> bool:
     """Whether all threads are to work at one merge: few and large. Bitwise the same either way."""
     threads, count = torch.get_num_threads(), tiles * sum(front.count for front in level)
-    return threads > 1 and count < 8 * threads and level[0].flops > 4e6
+    # Each shared merge has a dozen barriers, and where other work has the cores each may wait.
+    few = count < threads or (count < 4 * threads and level[0].flops > 5e7)
+    return threads > 1 and few and level[0].flops > 4e6
 
 
 def _stride(level: Sequence[Front], dtype: torch.dtype) -> int:

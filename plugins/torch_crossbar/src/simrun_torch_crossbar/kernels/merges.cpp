@@ -6,12 +6,12 @@
 // negative. P is packed for the product as it is computed, in strips of NR nodes, all rows of a
 // strip after one another; NR is a multiple of MR, so that the strips serve both factors.
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+
+#include "threads.h"
 
 #if defined(__AVX512F__)
 #define CROSSBAR_BYTES 64
@@ -54,8 +54,7 @@ int up(int n, int to) { return (n + to - 1) / to * to; }
 template <bool PARALLEL, class Body>
 void each(int count, int threads, Body body) {
   if constexpr (PARALLEL) {
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
-    for (int i = 0; i < count; ++i) body(i);
+    CrossbarThreads::each(count, threads, [&](int64_t i, int) { body(int(i)); });
   } else {
     (void)threads;
     for (int i = 0; i < count; ++i) body(i);
@@ -321,11 +320,13 @@ void merge_level(const Merge<T>* m, int fronts, bool together, T* work, int64_t 
       for (int64_t q = 0; q < m[f].count; ++q) merge<T, true>(m[f], q, work, threads);
     return;
   }
-#pragma omp parallel num_threads(threads)
-  for (int f = 0; f < fronts; ++f)
-#pragma omp for schedule(dynamic, 1) nowait
-    for (int64_t q = 0; q < m[f].count; ++q)
-      merge<T, false>(m[f], q, work + omp_get_thread_num() * stride, 1);
+  int64_t count = 0;
+  for (int f = 0; f < fronts; ++f) count += m[f].count;
+  CrossbarThreads::each(count, threads, [&](int64_t q, int thread) {
+    int f = 0;
+    for (; q >= m[f].count; ++f) q -= m[f].count;
+    merge<T, false>(m[f], q, work + thread * stride, 1);
+  });
 }
 
 }  // namespace
