@@ -124,11 +124,3 @@ def test_state_that_cannot_be_copied_is_announced(tmp_path):
     run(simulation, [2], end=9)
     with pytest.raises(SimulationError, match="generator"):
         simulation.restore(snapshot)
-
-
-def test_warming_up_changes_nothing():
-    """Opening runs no step: the first step's samples are those of nengo-dl (see there)."""
-    first = open_net("stateful_node", compile="graph")
-    second = open_net("stateful_node", compile="graph")
-    second._program.run_nothing()
-    assert_same(run(first, [5]), run(second, [5]))

@@ -24,13 +24,14 @@ class Sizes:
     ----------
     parameters, state : int
         Weights and the like; what changes from step to step (minibatch included).
-    signals : int
-        All values that one step computes.
+    workspace : int
+        What a step computes, the new state included: the state at the chunk's start is kept
+        beside it for a rollback.
     """
 
     parameters: int
     state: int
-    signals: int
+    workspace: int
 
 
 def estimate(
@@ -43,7 +44,7 @@ def estimate(
     steps: int,
     *,
     on_gpu: bool,
-    xla: bool,
+    xla_constants: int | None,
 ) -> MemoryEstimate:
     """Memory of a chunk of ``steps`` steps.
 
@@ -54,11 +55,12 @@ def estimate(
     items = [
         MemoryItem("parameters", "device", sizes.parameters, resident=True),
         MemoryItem("state", "device", sizes.state, resident=True),
-        # the state at the chunk's start is kept for a rollback while a new one is computed
-        MemoryItem("workspace", "device", sizes.state + 2 * sizes.signals),
+        MemoryItem("workspace", "device", sizes.workspace),
     ]
-    if xla:
-        items.append(MemoryItem("compiler (XLA)", "host", COMPILER_BYTES))
+    if xla_constants is not None:
+        # measured: so many copies of the program's constants, in the graph and in the executable
+        compiling = COMPILER_BYTES + 5 * xla_constants
+        items.append(MemoryItem("compiler (XLA)", "host", compiling))
     for item in recordings:
         row = int(np.prod(item.shape, dtype=np.int64)) * item.spec.dtype.itemsize
         spare = 0 if item.every_step else row * (item.rows(steps) - _rows(item, steps))

@@ -24,6 +24,7 @@ from simrun_nengo_dl.host_state import HostState  # noqa: E402
 from simrun_nengo_dl.program import Program  # noqa: E402
 from simrun_nengo_dl.settings import Settings  # noqa: E402
 from simrun_nengo_dl.simulation import NengoDLSimulation  # noqa: E402
+from simrun_nengo_dl.warmup import warm_up  # noqa: E402
 
 
 def open_simulation(request: OpenRequest) -> NengoDLSimulation:
@@ -51,7 +52,7 @@ def open_simulation(request: OpenRequest) -> NengoDLSimulation:
         build.load_params(graph, request.base / settings.load_params)
     recordings = probes.make_recordings(graph, named, settings.minibatch_size is not None)
     fed, constants = _input_nodes(graph, labels, settings, request)
-    program, notes = _program(graph, settings, recordings, fed, constants)
+    program, workspace, notes = _program(graph, settings, recordings, fed, constants)
     host = HostState(build.host_roots(graph, labels))
     faults = Faults()
     build.watch_functions(graph, labels, faults)
@@ -68,7 +69,7 @@ def open_simulation(request: OpenRequest) -> NengoDLSimulation:
         "seed": graph.seed,
         "inference_only": graph.inference_only,
     }
-    return NengoDLSimulation(graph, program, recordings, fed, host, faults, notes, facts)
+    return NengoDLSimulation(graph, program, recordings, fed, host, faults, notes, facts, workspace)
 
 
 def nengo_dl_setting(network: nengo.Network, name: str, default: Any) -> Any:
@@ -82,8 +83,8 @@ def _program(
     recordings: Sequence[probes.Recording],
     fed: Sequence[inputs.InputNode],
     constants: Sequence[tuple[nengo.Node, Any]],
-) -> tuple[Program, list[str]]:
-    """The compiled loop, warm, and a note on which way was taken and why."""
+) -> tuple[Program, int | None, list[str]]:
+    """The compiled loop, warm; the bytes that a step takes; which way was taken and why."""
     wanted, why = settings.compile, ["the config asks for it"]
     if wanted != "graph":
         ahead = operators.install(graph, xla=True)
@@ -91,13 +92,13 @@ def _program(
         if not why:
             program = Program(graph, recordings, fed, constants, ahead, xla=True)
             try:
-                _warm_up(graph, program)
+                workspace = warm_up(graph, program)
             except (tf.errors.OpError, ValueError, TypeError) as error:
                 if out_of_memory(error) is not None:
                     raise
                 why = [f"TensorFlow can't compile it: {_first_line(error)}"]
             else:
-                return program, ["executed as one XLA program per chunk (compile: xla)"]
+                return program, workspace, ["executed as one XLA program per chunk (compile: xla)"]
         if wanted == "xla":
             raise ConfigError(
                 f"nengo_dl.compile: this network can't be compiled by XLA: {'; '.join(why)}",
@@ -107,19 +108,16 @@ def _program(
     ahead = operators.install(graph, xla=False)
     program = Program(graph, recordings, fed, constants, ahead, xla=False)
     try:
-        _warm_up(graph, program)
+        workspace = warm_up(graph, program)
     except (tf.errors.OpError, ValueError, TypeError) as error:
         if out_of_memory(error) is not None:
             raise
         raise SimulationError(f"model: TensorFlow can't trace it: {_first_line(error)}") from error
-    return program, [f"executed kernel by kernel (compile: graph), as {reason}" for reason in why]
-
-
-def _warm_up(graph: Any, program: Program) -> None:
-    """Trace, compile and run no step, so that what the process holds has its final size."""
-    program.prepare(1)
-    program.run_nothing()
-    graph.build_post()
+    return (
+        program,
+        workspace,
+        [f"executed kernel by kernel (compile: graph), as {reason}" for reason in why],
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -17,6 +17,7 @@ xla
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,11 @@ import tensorflow as tf  # noqa: E402 - after load_nengo_dl
 from nengo_dl import builder, config, utils  # noqa: E402
 
 Tensors = tuple[Any, ...]
+
+_RANDOM = {
+    "RandomUniform", "RandomStandardNormal", "RandomPoissonV2", "RandomUniformInt",
+    "TruncatedNormal", "RandomGamma", "Multinomial", "RandomShuffle", "RngReadAndSkip",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,7 @@ class Program:
         self._learned_keys = [k for k in tensor_graph.base_params if _is_learned(tensor_graph, k)]
         self._accumulators = [r for r in recordings if r.accumulates]
         self._functions: dict[int, Any] = {}
+        self._seen: tuple[set[str], int] | None = None
         self._sizes: tuple[tuple[int, ...], Any] | None = None
         self.xla = xla
 
@@ -97,6 +104,21 @@ class Program:
             state += [tf.zeros(r.shape, _accumulator_dtype(r)) for r in self._accumulators]
         return tuple(state)
 
+    def forget_initial_values(self) -> None:
+        """Let go of nengo-dl's copies of the values that are state now, and of initial weights.
+
+        The state's variables, and the tensors that ``Simulator.reset`` would start from, would
+        take as much memory as the network a second time.
+        """
+        tg = self._tg
+        for key in self._learned_keys:
+            tg.base_params[key] = None
+        for key in self._state_keys:
+            tg.saved_state[key] = None
+        tg.initial_values.clear()
+        tg._trainable_weights.clear()
+        tg._non_trainable_weights.clear()
+
     def extra_variables(self) -> list[Any]:
         """Variables of TensorNodes, which a chunk might assign."""
         ours = {id(v) for v in self._tg.base_params.values()}
@@ -109,23 +131,37 @@ class Program:
 
     def stateful_random(self) -> bool:
         """Whether TensorFlow's own generators are used, whose position nobody can read."""
-        names = {"RandomUniform", "RandomStandardNormal", "RandomPoissonV2", "RandomUniformInt",
-                 "TruncatedNormal", "RandomGamma", "Multinomial", "RandomShuffle"}  # fmt: skip
-        return any(
-            node.op in names
-            for function in self._functions.values()
-            for graph in (function.graph.as_graph_def(),)
-            for nodes in (graph.node, *(f.node_def for f in graph.library.function))
-            for node in nodes
-        )
+        return self._uses(_RANDOM)
+
+    def _uses(self, names: set[str]) -> bool:
+        """Whether one of these operators is in the compiled function."""
+        return not names.isdisjoint(self._look()[0])
+
+    def constant_bytes(self) -> int:
+        """Bytes of constants in the program, which XLA copies when it compiles."""
+        return self._look()[1]
+
+    def _look(self) -> tuple[set[str], int]:
+        """The kinds of operators in the program, and the bytes of its constants."""
+        if self._seen is None:
+            (function,) = self._functions.values()
+            graph = function.graph.as_graph_def()
+            nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+            constants = sum(n.attr["value"].tensor.ByteSize() for n in nodes if n.op == "Const")
+            self._seen = {node.op for node in nodes}, constants
+        return self._seen
 
     # -- running -------------------------------------------------------------------------
 
-    def prepare(self, capacity: int) -> None:
-        """Trace and compile for chunks of up to ``capacity`` steps, if that isn't done yet."""
+    def prepare(self, capacity: int, state: Tensors) -> None:
+        """Trace and compile for chunks of up to ``capacity`` steps, if that isn't done yet.
+
+        ``state`` gives the shapes and types.
+        """
         key = capacity if self.xla else 0
         if key in self._functions:
             return
+        anew = bool(self._functions)
         self._functions.clear()
         tg = self._tg
         length = capacity if self.xla else None
@@ -133,7 +169,7 @@ class Program:
             spec = tf.TensorSpec
             signature = [
                 spec([], tf.int32),
-                tuple(spec(x.shape, x.dtype) for x in self.initial_state()),
+                tuple(spec(x.shape, x.dtype) for x in state),
                 tuple(
                     spec([length, tg.minibatch_size, size], tg.dtype)
                     for size in self._input_sizes()
@@ -145,6 +181,8 @@ class Program:
                 self._trace(capacity), autograph=False, jit_compile=self.xla or None
             )
             self._functions[key] = function.get_concrete_function(*signature)
+        if anew:
+            gc.collect()  # the operators let go of the earlier trace, which refers to itself
 
     def run(
         self,
@@ -168,7 +206,7 @@ class Program:
         rows : tuple of int
             Rows of each recording's buffer (graph).
         """
-        self.prepare(capacity)
+        self.prepare(capacity, state)
         with self._context():
             sizes: Any = ()
             if not self.xla:
@@ -181,15 +219,24 @@ class Program:
             state, buffers = function(tf.constant(steps), state, tuple(inputs), packed, sizes)
         return Result(tuple(state), tuple(buffers))
 
-    def run_nothing(self) -> None:
-        """Run zero steps: what the process holds has its final size then, and nothing changed."""
-        tg, length = self._tg, 1 if self.xla else 0
+    def run_dry(self, steps: int) -> None:
+        """Run up to three steps from the initial state with inputs of zero; forget the result."""
+        tg, capacity = self._tg, 3
+        length = capacity if self.xla else steps
         inputs = [
             tf.zeros((length, tg.minibatch_size, size), tg.dtype) for size in self._input_sizes()
         ]
-        marks = np.zeros((length, self._columns), np.int32)
-        rows = (0,) * len(self._recordings)
-        self.run(0, 1, self.initial_state(), inputs, marks, rows)
+        marks = np.ones((length, self._columns), np.int32)
+        rows = (capacity + 1,) * len(self._recordings)
+        self.run(steps, capacity, self.initial_state(), inputs, marks, rows)
+
+    def is_pure(self) -> bool:
+        """Whether a chunk has no effect but its results."""
+        return not (
+            self.stateful_random()
+            or self.extra_variables()
+            or self._uses({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+        )
 
     def forget(self) -> None:
         """Free the compiled functions."""

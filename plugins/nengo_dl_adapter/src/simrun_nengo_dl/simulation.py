@@ -43,6 +43,8 @@ class NengoDLSimulation(Simulation):
     notes : sequence of str
     facts : mapping
         For `provenance`.
+    workspace : int or None
+        Bytes that a step takes beyond the state before it, where that was measured.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class NengoDLSimulation(Simulation):
         faults: Faults,
         notes: Sequence[str],
         facts: Mapping[str, Any],
+        workspace: int | None,
     ) -> None:
         self._tg = tensor_graph
         self._program = program
@@ -64,12 +67,14 @@ class NengoDLSimulation(Simulation):
         self._host = host
         self._faults = faults
         self._facts = dict(facts)
+        self._workspace = workspace
         self._columns = columns(recordings)
         self._fingerprint: int | None = None
         self._arrays: list[np.ndarray[Any, Any]] = []
         self._state = program.initial_state()
         self._extra = program.extra_variables()
         self._random = program.stateful_random()
+        program.forget_initial_values()
         self.probes = tuple(r.spec for r in recordings)
         self.dt = float(tensor_graph.dt)
         self.step = 0
@@ -89,7 +94,7 @@ class NengoDLSimulation(Simulation):
         """Per probe, input, and what is fixed; see `simrun_nengo_dl.estimate`."""
         tg = self._tg
         return estimate(
-            _sizes(tg, self._state),
+            _sizes(tg, self._state, self._workspace),
             self._recordings,
             self._inputs,
             self._columns,
@@ -97,7 +102,7 @@ class NengoDLSimulation(Simulation):
             np.dtype(tg.dtype).itemsize,
             steps,
             on_gpu=not self._is_cpu(),
-            xla=self._program.xla,
+            xla_constants=self._program.constant_bytes() if self._program.xla else None,
         )
 
     def execute(self, chunk: Chunk) -> ProbeBlock:
@@ -245,6 +250,9 @@ class NengoDLSimulation(Simulation):
         self._program.forget()
         with tf.device("/cpu:0"):
             self._state = tuple(tf.identity(x) for x in self._state)
+            for key, variable in self._tg.base_params.items():
+                if variable is not None:
+                    self._tg.base_params[key] = tf.Variable(variable.read_value(), trainable=False)
         self.device = "CPU (fallback)"
 
     def reset_device_peak(self) -> None:
@@ -285,7 +293,7 @@ class NengoDLSimulation(Simulation):
         """A checksum of what doesn't change and isn't saved."""
         if self._fingerprint is None:
             self._fingerprint = 0
-            for variable in self._tg.base_params.values():
+            for variable in _fixed(self._tg):
                 values = np.ascontiguousarray(np.asarray(variable.read_value()))
                 self._fingerprint = zlib.crc32(values.reshape(-1).view(np.uint8), self._fingerprint)
         return self._fingerprint
@@ -330,13 +338,22 @@ def _samples(buffer: Any, item: Recording, count: int) -> np.ndarray[Any, Any]:
     return np.asarray(buffer)[:count].reshape(count, *item.spec.shape)
 
 
-def _sizes(tensor_graph: Any, state: Sequence[Any]) -> Sizes:
-    params = list(tensor_graph.base_params.values())
-    itemsize = np.dtype(tensor_graph.dtype).itemsize
-    signals = 0
-    for group in tensor_graph.base_arrays_init.values():
-        for _, shapes, _, _ in group.values():
-            signals += sum(int(np.prod(s, dtype=np.int64)) for s in shapes) * itemsize
-    parameters = sum(int(np.prod(v.shape)) * v.dtype.size for v in params)
+def _fixed(tensor_graph: Any) -> list[Any]:
+    """The variables of parameters that no learning rule changes."""
+    return [variable for variable in tensor_graph.base_params.values() if variable is not None]
+
+
+def _sizes(tensor_graph: Any, state: Sequence[Any], workspace: int | None) -> Sizes:
+    parameters = sum(int(np.prod(v.shape)) * v.dtype.size for v in _fixed(tensor_graph))
     held = sum(int(np.prod(x.shape)) * x.dtype.size for x in state)
-    return Sizes(parameters, held, max(signals - parameters, 0))
+    if workspace is None:
+        itemsize = np.dtype(tensor_graph.dtype).itemsize
+        signals = sum(
+            int(np.prod(shape, dtype=np.int64)) * itemsize
+            for group in tensor_graph.base_arrays_init.values()
+            for _, shapes, _, _ in group.values()
+            for shape in shapes
+        )
+        # the new state, and about two of each value that a step computes
+        workspace = held + 2 * max(signals - parameters, 0)
+    return Sizes(parameters, held, workspace)

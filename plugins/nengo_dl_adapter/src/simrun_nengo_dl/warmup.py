@@ -1,0 +1,48 @@
+"""Runs a program once before anything is measured or planned."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+from simrun_nengo_dl.program import Program
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+_STEPS = 3  # in its first turn a loop doesn't touch all memory that it has
+
+
+def warm_up(graph: Any, program: Program) -> int | None:
+    """Trace, compile and run: what the process holds has its final size afterwards.
+
+    No step is run where that could have an effect: where Python functions, generators or
+    variables take part. Elsewhere a few steps are run and forgotten.
+
+    Returns
+    -------
+    int or None
+        Bytes that a step takes beyond what was held before it, the new state included; None
+        where it wasn't measured.
+    """
+    program.run_dry(0)
+    graph.build_post()
+    if not program.is_pure():
+        return None
+    program.run_dry(_STEPS)  # threads and allocators grow the first time
+    gc.collect()
+    try:
+        _CLEAR.write_text("5")  # the peak is counted from here
+    except OSError:  # not Linux, or not allowed
+        return None
+    before = _bytes("VmRSS")
+    program.run_dry(_STEPS)
+    peak = max(_bytes("VmHWM") - before, 0)
+    # a graph's kernels run in an order that varies, and with it what is held at one time
+    return peak if program.xla else peak * 3 // 2
+
+
+def _bytes(field: str) -> int:
+    lines = _STATUS.read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
