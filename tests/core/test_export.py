@@ -69,7 +69,7 @@ def test_what_is_there_is_not_overwritten(run, tmp_path):
 
 def test_memory_does_not_depend_on_the_length(project, tmp_path):
     simrun.run(project(model_args={"n": 20_000}, steps=1000))  # 153 MiB of samples
-    memory.give_back_freed_memory()
+    memory.return_large_blocks()
     memory.reset_peak()
     before = memory.resident()
     api.export(tmp_path / "out", tmp_path / "all.npz")

@@ -93,7 +93,7 @@ def test_freed_memory_goes_back_to_the_system_at_once():
     code = """
 import numpy as np
 from simrun import memory
-memory.give_back_freed_memory()
+memory.return_large_blocks()
 for _ in range(20):  # glibc would raise its threshold at the first of these
     blocks = [np.ones(20 << 20, np.uint8) for _ in range(2)]
     del blocks

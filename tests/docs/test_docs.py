@@ -31,7 +31,7 @@ def blocks(page):
 def test_the_pages_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # pages that build on the README's example find it
-    for language, title, text in blocks(ROOT / "README.md"):
+    for _, title, text in blocks(ROOT / "README.md"):
         if title:
             (tmp_path / title).write_text(text)
     script, number = [], 0

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import psutil
-from conftest import open_net
+from open_nets import open_net
 
 from simrun import planning
 from simrun.records import Chunk

@@ -74,7 +74,7 @@ def test_a_synapse_with_a_passthrough(mode):
     import nengo
     import nets_for_nengo_dl as nets
     import numpy as np
-    from conftest import open_net, run
+    from open_nets import open_net, run
 
     net = nets.synapses()
     with nengo.Simulator(net, seed=1, progress_bar=False) as reference:

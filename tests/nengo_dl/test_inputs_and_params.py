@@ -3,7 +3,7 @@
 import nets_for_nengo_dl as nets
 import numpy as np
 import pytest
-from conftest import assert_same, one_piece, open_net, run
+from open_nets import assert_same, one_piece, open_net, run
 
 from simrun.errors import ConfigError, SimulationError
 

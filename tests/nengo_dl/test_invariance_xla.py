@@ -4,7 +4,7 @@ import nengo
 import nets_for_nengo_dl as nets
 import numpy as np
 import pytest
-from conftest import assert_same, open_net, run, split
+from open_nets import assert_same, open_net, run, split
 
 STEPS = 60
 

@@ -39,7 +39,7 @@ def test_prediction(mode):
 
 OUT_OF_MEMORY = """
     import sys
-    from conftest import open_net, run, assert_same
+    from open_nets import open_net, run, assert_same
     simulation = open_net("wide", compile=sys.argv[1], args={"n": 500})
     begin = simulation.snapshot()
     expected = run(simulation, [2000] * 3)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import assert_same, open_net, run, split
+from open_nets import assert_same, open_net, run, split
 
 from simrun.errors import ConfigError
 from simrun.sampling import recorded_steps

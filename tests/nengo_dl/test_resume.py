@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import assert_same, open_net, run
+from open_nets import assert_same, open_net, run
 
 from simrun.errors import SimulationError
 

@@ -330,26 +330,31 @@ def _opened(setup: _Setup) -> Iterator[Simulation]:
 
 def _make_plan(setup: _Setup, simulation: Simulation, end: int) -> Plan:
     config, hook = setup.config, setup.selection.manager.hook
+
+    def attempt(steps: int) -> Plan:
+        """A plan by the estimate for chunks of so many steps."""
+        estimate = hook.simrun_estimate_memory(simulation=simulation, steps=steps)
+        memory.trim()
+        estimate = planning.complete(estimate, simulation.probes, memory.resident())
+        host, device = config.memory.host, config.memory.device
+        if setup.budget is not None:
+            host, device = (setup.budget, device) if estimate.shared else (host, setup.budget)
+        return planning.make_plan(
+            simulation.step,
+            end,
+            estimate,
+            memory.find_budget(host, device, simulation.device, estimate.shared),
+            simulation.probes,
+            simulation.alignment,
+            config.chunk,
+            memory.disk_free(setup.output),
+        )
+
     preferred = planning.preferred_chunk(simulation.probes, simulation.alignment)
     typical = min(config.chunk or preferred, preferred, end - simulation.step)
-    estimate = planning.complete(
-        hook.simrun_estimate_memory(simulation=simulation, steps=typical),
-        simulation.probes,
-        memory.resident(),
-    )
-    host, device = config.memory.host, config.memory.device
-    if setup.budget is not None:
-        host, device = (setup.budget, device) if estimate.shared else (host, setup.budget)
-    return planning.make_plan(
-        simulation.step,
-        end,
-        estimate,
-        memory.find_budget(host, device, simulation.device, estimate.shared),
-        simulation.probes,
-        simulation.alignment,
-        config.chunk,
-        memory.disk_free(setup.output),
-    )
+    made = attempt(max(typical, 1))
+    # an estimate may hold for its own length of chunk only
+    return made if made.chunk == typical else attempt(made.chunk)
 
 
 def _resume(simulation: Simulation, journal: Journal) -> None:

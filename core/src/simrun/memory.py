@@ -112,8 +112,8 @@ def reset_peak() -> None:
         return
 
 
-def give_back_freed_memory() -> None:
-    """Have the allocator return each freed large block to the system at once.
+def return_large_blocks() -> None:
+    """Have the allocator map large blocks by themselves, so that each goes back when freed.
 
     glibc raises its threshold for that up to 32 MiB as blocks are freed, and then keeps a
     chunk's buffers: the peak would be that of three chunks instead of two. Elsewhere nothing
@@ -121,6 +121,16 @@ def give_back_freed_memory() -> None:
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
+
+
+def trim() -> None:
+    """Give free memory inside the heap back to the system; glibc only.
+
+    A large block may still have been put into a hole of the heap, where it stays resident
+    after it was freed.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _physical(index: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from simrun import memory
 from simrun.errors import SimrunError, SinkError
 from simrun.journal import Journal
 from simrun.records import ProbeBlock
@@ -123,7 +124,10 @@ class Writer:
             except BaseException as error:
                 self._error = error
             # the block must be gone before the next may come
+            large = action == "append" and sum(b.nbytes for b in argument) >= memory.LARGE_BLOCK
             argument = None
+            if large:
+                memory.trim()
             self._idle.release()
 
     def _do(self, action: str, argument: Any) -> None:

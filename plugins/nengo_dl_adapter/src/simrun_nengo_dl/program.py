@@ -219,16 +219,19 @@ class Program:
             state, buffers = function(tf.constant(steps), state, tuple(inputs), packed, sizes)
         return Result(tuple(state), tuple(buffers))
 
-    def run_dry(self, steps: int) -> None:
-        """Run up to three steps from the initial state with inputs of zero; forget the result."""
-        tg, capacity = self._tg, 3
+    def run_dry(self, steps: int, state: Tensors, capacity: int = 3) -> None:
+        """Run up to ``capacity`` steps from ``state`` with inputs of zero; forget the result.
+
+        XLA has then compiled the program for chunks of that capacity.
+        """
+        tg = self._tg
         length = capacity if self.xla else steps
         inputs = [
             tf.zeros((length, tg.minibatch_size, size), tg.dtype) for size in self._input_sizes()
         ]
         marks = np.ones((length, self._columns), np.int32)
         rows = (capacity + 1,) * len(self._recordings)
-        self.run(steps, capacity, self.initial_state(), inputs, marks, rows)
+        self.run(steps, capacity, state, inputs, marks, rows)
 
     def is_pure(self) -> bool:
         """Whether a chunk has no effect but its results."""

@@ -91,8 +91,19 @@ class NengoDLSimulation(Simulation):
     # -- the contract --------------------------------------------------------------------
 
     def estimate_memory(self, steps: int) -> MemoryEstimate:
-        """Per probe, input, and what is fixed; see `simrun_nengo_dl.estimate`."""
+        """Per probe, input, and what is fixed; see `simrun_nengo_dl.estimate`.
+
+        XLA compiles for chunks of ``steps`` steps here, so that what compiling takes isn't
+        taken while the first chunk runs.
+        """
         tg = self._tg
+        if self._program.xla:
+            try:
+                self._program.run_dry(0, self._state, steps)
+            except (tf.errors.OpError, MemoryError) as error:
+                if out_of_memory(error) is None:
+                    raise
+                self._program.forget()
         return estimate(
             _sizes(tg, self._state, self._workspace),
             self._recordings,

@@ -26,18 +26,19 @@ def warm_up(graph: Any, program: Program) -> int | None:
         Bytes that a step takes beyond what was held before it, the new state included; None
         where it wasn't measured.
     """
-    program.run_dry(0)
+    state = program.initial_state()
+    program.run_dry(0, state)
     graph.build_post()
     if not program.is_pure():
         return None
-    program.run_dry(_STEPS)  # threads and allocators grow the first time
+    program.run_dry(_STEPS, state)  # threads and allocators grow the first time
     gc.collect()
     try:
         _CLEAR.write_text("5")  # the peak is counted from here
     except OSError:  # not Linux, or not allowed
         return None
     before = _bytes("VmRSS")
-    program.run_dry(_STEPS)
+    program.run_dry(_STEPS, state)
     peak = max(_bytes("VmHWM") - before, 0)
     # a graph's kernels run in an order that varies, and with it what is held at one time
     return peak if program.xla else peak * 3 // 2
