@@ -12,6 +12,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tempfile
 import types
 import warnings
 from collections.abc import Iterator
@@ -34,12 +35,13 @@ def load_nengo_dl() -> Any:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     try:
-        tf = importlib.import_module("tensorflow")
-        _use_little_gpu_memory(tf)
-        with _old_keras_names(tf), _no_gpu_subprocess(tf), warnings.catch_warnings():
-            # "not tested with your Nengo version": our tests do that
-            warnings.filterwarnings("ignore", module="nengo_dl")
-            nengo_dl = importlib.import_module("nengo_dl")
+        with _without_chatter():
+            tf = importlib.import_module("tensorflow")
+            _use_little_gpu_memory(tf)
+            with _old_keras_names(tf), _no_gpu_subprocess(tf), warnings.catch_warnings():
+                # "not tested with your Nengo version": our tests do that
+                warnings.filterwarnings("ignore", module="nengo_dl")
+                nengo_dl = importlib.import_module("nengo_dl")
     except ImportError as error:
         raise PluginError(
             f"nengo_dl: {error}",
@@ -48,6 +50,30 @@ def load_nengo_dl() -> Any:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # nengo_dl lowers it
     _mend_linear_filter()
     return nengo_dl
+
+
+@contextmanager
+def _without_chatter() -> Iterator[None]:
+    """Keep off the terminal what TensorFlow's libraries write there before they read settings.
+
+    It is shown after all when the import fails.
+    """
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    try:
+        with tempfile.TemporaryFile() as chatter:
+            os.dup2(chatter.fileno(), 2)
+            try:
+                yield
+            except BaseException:
+                chatter.seek(0)
+                os.write(terminal, chatter.read())
+                raise
+            finally:
+                sys.stderr.flush()
+                os.dup2(terminal, 2)
+    finally:
+        os.close(terminal)
 
 
 def _use_little_gpu_memory(tf: Any) -> None:

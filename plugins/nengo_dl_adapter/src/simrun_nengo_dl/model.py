@@ -39,6 +39,7 @@ class NamedProbe:
     label: str
     period: float
     reduce: str
+    format: str = "dense"
 
 
 def split_model(returned: Any, reference: str) -> tuple[nengo.Network, Any]:
@@ -247,4 +248,4 @@ def _add(
             probe = nengo.Probe(target, attribute, synapse=request.synapse, label=request.name)
     except Exception as error:
         raise SimulationError(f"{where}: nengo refuses this probe: {error}") from error
-    return NamedProbe(request.name, probe, request.object, period, request.reduce)
+    return NamedProbe(request.name, probe, request.object, period, request.reduce, request.format)

@@ -159,6 +159,8 @@ def _recording(tensor_graph: Any, item: NamedProbe, minibatch: bool) -> Recordin
     if signal.minibatched and minibatch:
         dims, sample = ("minibatch", *dims), shape
     attrs = {"object": item.label, "attribute": probe.attr}
+    if item.format != "dense":
+        attrs["format"] = item.format
     if probe.synapse is not None:
         attrs["synapse"] = str(probe.synapse)
     if _is_spikes(probe):

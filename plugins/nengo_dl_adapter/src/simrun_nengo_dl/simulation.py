@@ -79,7 +79,7 @@ class NengoDLSimulation(Simulation):
         self.dt = float(tensor_graph.dt)
         self.step = 0
         self.alignment = int(tensor_graph.unroll)
-        self.device = "CPU" if self._is_cpu() else f"GPU ({tensor_graph.device or 'default'})"
+        self.device = "CPU" if self._is_cpu() else self._gpu()
         self.notes = (
             *notes,
             *(
