@@ -69,8 +69,9 @@ class Ours:
     def plan(self, steps, chunk=None):
         simulation = self.simulation
         preferred = planning.preferred_chunk(simulation.probes, 1)
+        # XLA compiles for the length that is estimated
         estimate = planning.complete(
-            simulation.estimate_memory(preferred), simulation.probes, memory.resident()
+            simulation.estimate_memory(chunk or preferred), simulation.probes, memory.resident()
         )
         budget = memory.find_budget(None, None, "CPU", True)
         end = simulation.step + steps
