@@ -145,3 +145,59 @@ def test_keras_and_tensorflow_settings():
     assert simulation.device == "CPU"
     assert simulation.device_peak() is None
     assert not simulation.can_fall_back()
+
+
+def test_a_network_that_fails_leaves_nengo_as_it_was(tmp_path):
+    """nengo-dl sets nengo's global precision while it builds, and not back when it fails."""
+    import nengo
+
+    from simrun.errors import SimulationError
+
+    (tmp_path / "bad.py").write_text(
+        "import nengo\n\n\ndef build():\n"
+        "    with nengo.Network() as network:\n"
+        "        a = nengo.Ensemble(5, 1)\n"
+        "        nengo.Connection(a, a, function=lambda x: 1 / 0)\n"
+        "        nengo.Probe(a)\n"
+        "    return network\n"
+    )
+    before = nengo.rc.get("precision", "bits")
+    with pytest.raises(SimulationError):
+        open_net("bad.py:build", base=tmp_path)
+    assert nengo.rc.get("precision", "bits") == before
+
+
+def test_nodes_that_share_a_generator_draw_in_the_order_of_steps(tmp_path):
+    (tmp_path / "shared.py").write_text(
+        "import nengo\nimport numpy as np\n\n\ndef build():\n"
+        "    rng = np.random.RandomState(1)\n"
+        "    with nengo.Network(seed=1) as network:\n"
+        "        a = nengo.Node(lambda t: rng.normal(), label='a')\n"
+        "        b = nengo.Node(lambda t: rng.normal(), label='b')\n"
+        "        nengo.Probe(a, label='pa')\n"
+        "        nengo.Probe(b, label='pb')\n"
+        "    return network\n"
+    )
+    whole = run(open_net("shared.py:build", base=tmp_path), [40])
+    assert_same(run(open_net("shared.py:build", base=tmp_path), [7, 7, 7, 7, 7, 5]), whole)
+
+
+def test_an_input_node_that_reads_what_the_network_writes_is_named(tmp_path):
+    (tmp_path / "env.py").write_text(
+        "import nengo\n\n\nclass World:\n    x = 0.0\n\n"
+        "    def act(self, t, u):\n        self.x += float(u[0])\n\n"
+        "    def observe(self, t):\n        return [self.x]\n\n\n"
+        "def build():\n    world = World()\n"
+        "    with nengo.Network(seed=1) as network:\n"
+        "        one = nengo.Node([1.0], label='one')\n"
+        "        free = nengo.Node(lambda t: t, label='free')\n"
+        "        act = nengo.Node(world.act, size_in=1, size_out=0, label='act')\n"
+        "        seen = nengo.Node(world.observe, size_in=0, size_out=1, label='seen')\n"
+        "        nengo.Connection(one, act, synapse=None)\n"
+        "        nengo.Probe(seen, label='p')\n"
+        "        nengo.Probe(free, label='f')\n"
+        "    return network\n"
+    )
+    notes = [n for n in open_net("env.py:build", base=tmp_path).notes if "shares objects" in n]
+    assert len(notes) == 1
+    assert notes[0].startswith("node seen shares objects with function World.act")

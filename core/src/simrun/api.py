@@ -263,7 +263,10 @@ class _Setup:
             raise ConfigError(
                 "duration: the steps of this simulation have no duration", "give `steps` instead"
             )
-        return max(round(parse_steps(self.config.duration, simulation.dt)), 1)
+        try:
+            return round(parse_steps(self.config.duration, simulation.dt))
+        except ValueError as error:
+            raise ConfigError(f"duration: {error}", "give a longer one, or `steps`") from None
 
     def folder(self) -> RunFolder:
         """The run's folder, with what must not change from one process to the next."""

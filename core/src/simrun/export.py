@@ -30,6 +30,8 @@ def check_target(target: Path) -> None:
         raise ConfigError(
             f"{target}: unknown ending {target.suffix!r}", f"allowed: {', '.join(SUFFIXES)}"
         )
+    if not target.parent.is_dir():
+        raise ConfigError(f"{target}: there is no folder {target.parent}", "make it first")
     if target.exists():
         raise OutputExistsError(f"{target} exists", "choose another name; nothing is overwritten")
 

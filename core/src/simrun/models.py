@@ -15,6 +15,9 @@ from typing import Any
 
 from simrun.errors import ConfigError, SimulationError
 
+# where model files have been loaded from in this process
+_folders: set[Path] = set()
+
 
 def load_function(reference: str, base: Path) -> Callable[..., Any]:
     """Import the function that a config's ``model`` names.
@@ -89,6 +92,7 @@ def _load_file(path: Path, base: Path) -> Any:
         hint = f"did you mean {near[0]}?" if near else f"paths start from {base}"
         raise ConfigError(f"model: no file {path}", hint)
     _prepend(base)
+    _put_first(path.resolve().parent)
     # a name that can't clash with an installed package, the same in every process
     name = f"simrun_model_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -119,6 +123,19 @@ def _load_module(name: str, base: Path) -> Any:
         raise SimulationError(blame(f"model: {name}", error)) from error
     except (Exception, SystemExit) as error:
         raise SimulationError(blame(f"model: {name}", error)) from error
+
+
+def _put_first(folder: Path) -> None:
+    """Let a model file import its neighbours, and not those of a model loaded before it."""
+    for other in _folders - {folder}:
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file and Path(file).parent == other and not name.startswith("simrun_model_"):
+                del sys.modules[name]
+    _folders.add(folder)
+    if str(folder) in sys.path:
+        sys.path.remove(str(folder))
+    sys.path.insert(0, str(folder))
 
 
 def _prepend(base: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -69,6 +69,16 @@ class Run:
         if self._reader is None:
             return np.empty((0, *probe.shape), probe.dtype)
         return self._reader.array(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of the probes."""
+        return iter(probe.name for probe in self.probes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in set(self)
+
+    def __len__(self) -> int:
+        return len(self.probes)
 
     def probe(self, name: str) -> ProbeSpec:
         """The probe of that name; `KeyError`, naming those there are, for another."""

@@ -13,7 +13,9 @@ import numpy as np
 from simrun.errors import ConfigError, SimulationError
 from simrun_nengo_dl.compat import load_nengo_dl
 from simrun_nengo_dl.failures import Faults
+from simrun_nengo_dl.host_state import key
 from simrun_nengo_dl.settings import Settings
+from simrun_nengo_dl.walking import Walk
 
 nengo_dl = load_nengo_dl()
 
@@ -50,6 +52,7 @@ def build_network(network: nengo.Network, settings: Settings, seed: int | None) 
     """
     _configure(network, settings)
     device = _device(settings.device)
+    precision = nengo.rc.get("precision", "bits")
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="No GPU support detected")
@@ -68,6 +71,9 @@ def build_network(network: nengo.Network, settings: Settings, seed: int | None) 
         raise SimulationError(
             f"model: nengo-dl can't build it: {type(error).__name__}: {error}"
         ) from error
+    finally:
+        # nengo-dl changes it for all of nengo, and forgets to change it back when it fails
+        nengo.rc.set("precision", "bits", precision)
     tensor_graph = simulator.tensor_graph
     simulator.close()  # only the graph lives on
     return tensor_graph
@@ -160,6 +166,35 @@ def host_roots(tensor_graph: Any, labels: dict[Any, str]) -> Iterator[tuple[str,
         if neurons is not None:
             for operator in operators:
                 yield f"neuron type {type(operator.neurons).__name__}", operator.neurons
+
+
+def shared_state(tensor_graph: Any, labels: dict[Any, str]) -> list[str]:
+    """Input nodes whose functions reach the same changeable objects as functions with input.
+
+    To be asked for before `watch_functions` and `watch_steps`. The values of input nodes are
+    computed for a whole chunk before the network runs it.
+    """
+    others: dict[Any, str] = {}
+    for operator in _operators(tensor_graph):
+        if isinstance(operator, SimPyFunc) and operator.fn is not None:
+            others |= dict.fromkeys(_changeable(operator.fn), _name(operator.fn))
+    found = []
+    for node, functions in tensor_graph.input_funcs.items():
+        reached = set() if isinstance(functions, np.ndarray) else _changeable(functions)
+        names = sorted({others[i] for i in reached & others.keys()})
+        if names:
+            found.append(
+                f"node {labels.get(node) or node} shares objects with {', '.join(names)}: its "
+                f"values are computed ahead for each chunk, so if those change them, samples "
+                f"depend on the chunks; connect a (dummy) input to the node to prevent that"
+            )
+    return found
+
+
+def _changeable(root: Any) -> set[Any]:
+    walk = Walk({})
+    walk.visit(root, "")
+    return {key(entry) for entry in walk.entries}
 
 
 def _name(function: Any) -> str:

@@ -47,7 +47,7 @@ class HostState:
         self.obstacles = tuple(walk.obstacles)
         # the objects that another process has too, once it has opened the same model
         self._paths = walk.seen
-        self._targets = {_key(entry): entry for entry in walk.entries}
+        self._targets = {key(entry): entry for entry in walk.entries}
 
     def capture(self) -> list[Entry]:
         """Copy everything; to be handed to `restore`."""
@@ -80,7 +80,7 @@ class HostState:
             raise RuntimeError("; ".join(self.obstacles))
         found = []
         for entry in self.capture():
-            known = self._targets.get(_key(entry))
+            known = self._targets.get(key(entry))
             if known is None:  # its holder is pickled by value
                 continue
             kind, target, _, saved = entry
@@ -115,7 +115,8 @@ class HostState:
         return walk
 
 
-def _key(entry: Entry) -> tuple[str, int, Any]:
+def key(entry: Entry) -> tuple[str, int, Any]:
+    """What tells an entry from all others: what is put back, and where."""
     kind, target, _, saved = entry
     return kind, id(target), saved[0] if kind in ("global", "attribute") else None
 

@@ -101,18 +101,25 @@ def open_data(path: str, base: Path, label: str, size: int, minibatch: int) -> A
 
 
 def fill(
-    target: Array, item: InputNode, functions: Sequence[Any], start: int, steps: int, dt: float
+    nodes: Sequence[tuple[Array, InputNode, Sequence[Any]]], start: int, steps: int, dt: float
 ) -> None:
-    """Write a node's values in steps ``start+1 … start+steps`` to ``target``.
+    """Write the nodes' values in steps ``start+1 … start+steps``.
+
+    Step by step, all nodes in each: those that share a generator draw from it in the same order
+    for every chunk length.
 
     Parameters
     ----------
-    target : numpy.ndarray, shape (at least steps, minibatch, size)
-    functions : sequence of callable
-        One for all the minibatch, or one for each of its members. They are called even where
-        nobody reads the values, since they may have side effects.
+    nodes : sequence of (target, node, functions)
+        ``target`` has shape (at least steps, minibatch, size); the functions are one for all the
+        minibatch, or one for each of its members. They are called even where nobody reads the
+        values, since they may have side effects.
     """
-    if item.data is not None:
+    computed = []
+    for target, item, functions in nodes:
+        if item.data is None:
+            computed.append((target if target.shape[2] else None, functions))
+            continue
         available = item.data.shape[1]
         if start + steps > available:
             raise ConfigError(
@@ -121,13 +128,13 @@ def fill(
                 "run fewer steps or give more data",
             )
         target[:steps] = item.data[:, start : start + steps].swapaxes(0, 1)
-        return
-    for i in range(steps):
+    for i in range(steps if computed else 0):
         time = (start + i + 1) * dt
-        # assigned at once, as a function may return the same array each time, changed
-        values = [function(time) for function in functions]
-        if target.shape[2]:
-            target[i] = values
+        for target, functions in computed:
+            # assigned at once, as a function may return the same array each time, changed
+            values = [function(time) for function in functions]
+            if target is not None:
+                target[i] = values
 
 
 def check_names(

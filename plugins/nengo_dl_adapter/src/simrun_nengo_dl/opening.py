@@ -9,7 +9,7 @@ import nengo
 import numpy as np
 
 from simrun.adapter import OpenRequest
-from simrun.errors import ConfigError, SimulationError
+from simrun.errors import ConfigError, OutOfMemoryError, SimulationError
 from simrun.models import call_model
 from simrun_nengo_dl.compat import load_nengo_dl
 
@@ -36,7 +36,23 @@ def open_simulation(request: OpenRequest) -> NengoDLSimulation:
         What the config got wrong: probes, inputs, load_params, a device that isn't there.
     SimulationError
         The model's code raised, or nengo-dl can't build or compile the network.
+    OutOfMemoryError
+        The network itself doesn't fit.
     """
+    try:
+        return _open(request)
+    except (tf.errors.OpError, MemoryError) as error:
+        failure = out_of_memory(error)
+        if failure is None:
+            raise
+    raise OutOfMemoryError(
+        f"the network itself doesn't fit: {failure.where} memory ran out while it was built "
+        f"({failure.message})",
+        "use a smaller network or minibatch, float32, or a device with more memory",
+    )
+
+
+def _open(request: OpenRequest) -> NengoDLSimulation:
     settings: Settings = request.settings
     _use_threads(settings.threads)
     returned = call_model(request.model, request.base, request.model_args)
@@ -54,6 +70,7 @@ def open_simulation(request: OpenRequest) -> NengoDLSimulation:
     fed, constants = _input_nodes(graph, labels, settings, request)
     program, workspace, notes = _program(graph, settings, recordings, fed, constants)
     host = HostState(build.host_roots(graph, labels))
+    notes += build.shared_state(graph, labels)
     faults = Faults()
     build.watch_functions(graph, labels, faults)
     build.watch_steps(graph, labels, faults)

@@ -317,12 +317,12 @@ class NengoDLSimulation(Simulation):
 
     def _fill_inputs(self, start: int, steps: int, length: int) -> list[Any]:
         """Tensors of the inputs' values, which share the memory of `_arrays` on a CPU."""
-        tg, tensors = self._tg, []
-        for index, item in enumerate(self._inputs):
-            array = self._array(index, length, item.node.size_out)
-            fill(array, item, tg.input_funcs[item.node], start, steps, self.dt)
-            if item.node.size_out:
-                tensors.append(_shared(array))
+        nodes = [
+            (self._array(i, length, item.node.size_out), item, self._tg.input_funcs[item.node])
+            for i, item in enumerate(self._inputs)
+        ]
+        fill(nodes, start, steps, self.dt)
+        tensors = [_shared(array) for array, item, _ in nodes if item.node.size_out]
         for index, process in enumerate(self._ahead, len(self._inputs)):
             array = self._array(index, length, process.size)
             array[:steps] = process.rows(start, steps)

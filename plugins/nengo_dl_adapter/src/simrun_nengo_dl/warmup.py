@@ -6,6 +6,9 @@ import gc
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
+from simrun_nengo_dl.failures import out_of_memory
 from simrun_nengo_dl.program import Program
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -27,10 +30,23 @@ def warm_up(graph: Any, program: Program) -> int | None:
         where it wasn't measured.
     """
     state = program.initial_state()
-    program.run_dry(0, state)
+    try:
+        program.run_dry(0, state)
+        graph.build_post()
+        return _measured(program, state) if program.is_pure() else None
+    except (tf.errors.OpError, MemoryError) as error:
+        if out_of_memory(error) is None:
+            raise
+    # three steps' samples are too much: let the run find out what is not
+    program.forget()
+    gc.collect()
+    program.prepare(1, state)
     graph.build_post()
-    if not program.is_pure():
-        return None
+    return None
+
+
+def _measured(program: Program, state: Any) -> int | None:
+    """Bytes that a step takes beyond what is held."""
     program.run_dry(_STEPS, state)  # threads and allocators grow the first time
     gc.collect()
     try:
