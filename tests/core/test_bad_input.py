@@ -308,7 +308,7 @@ def test_a_config_that_is_a_directory(project):
     ("path", "words"),
     [
         ("model.py", ["output.path", "model.py is a file"]),
-        ("model.py/out", ["output.path", "can't write to", "choose another"]),
+        ("model.py/out", ["output.path", "is a file, or in one", "name a folder"]),
         ("/proc/simrun/out", ["output.path", "can't write to"]),
         ("full", ["output.path", "isn't empty and is no run of simrun"]),
     ],

@@ -371,7 +371,7 @@ def test_inspect_of_what_is_no_run(project, name):
 def test_inspect_of_a_damaged_manifest(project, tmp_path):
     invoke(project())
     (tmp_path / "out" / "manifest.json").write_text("{")
-    assert "damaged" in invoke("inspect", "out", code=2).stderr
+    assert "damaged" in invoke("inspect", "out", code=5).stderr
 
 
 # -- plugins and schema

@@ -94,7 +94,9 @@ class Engine:
         simulation.reset_device_peak()
         seconds_per_step = 0.0
         executed = 0
-        while simulation.step < end and not self._stop.reason:
+        while simulation.step < end:
+            if self._stop.reason and (executed or self._stop.at_once):
+                break
             chunk = self._next_chunk(seconds_per_step)
             began = time.monotonic()
             snapshot = simulation.snapshot()

@@ -23,6 +23,9 @@ class StopRequest:
 
     def __init__(self, max_seconds: float | None = None) -> None:
         self._reason = ""
+        #: Whether not even a first chunk is wanted: a time limit alone lets one through, so
+        #: that a run which is started again and again gets on.
+        self.at_once = False
         self._limit = max_seconds
         self._deadline = None if max_seconds is None else time.monotonic() + max_seconds
 
@@ -35,6 +38,7 @@ class StopRequest:
 
     def ask(self, reason: str) -> None:
         """Ask the run to stop."""
+        self.at_once = True
         self._reason = self._reason or reason
 
 
