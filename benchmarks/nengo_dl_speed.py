@@ -90,7 +90,7 @@ class Ours:
     def _run(self, chunk, steps):
         simulation = self.simulation
         plan = replace(self.plan(steps, chunk), chunk=chunk)
-        folder = Path(tempfile.mkdtemp(dir=HERE))
+        folder = Path(tempfile.mkdtemp())
         try:
             (folder / "data").mkdir()
             sink = NpySink(SinkRequest(folder / "data", simulation.probes, 0.001, False))
