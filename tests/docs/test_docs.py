@@ -61,7 +61,7 @@ def test_the_pages_blocks_run(page, tmp_path, monkeypatch):
             for line in text.splitlines():
                 check_shell(line)
         elif language == "text":
-            assert page.name == "memory.md"  # a table that simrun printed; see test_memory_page
+            assert page.name == "memory.md"  # a table that simrun printed once
         elif language == "yaml":
             check_yaml(text, tmp_path)
         else:
