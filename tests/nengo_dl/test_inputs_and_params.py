@@ -1,5 +1,7 @@
 """Input data from files, trained parameters, and settings that don't fit."""
 
+import random
+
 import nets_for_nengo_dl as nets
 import numpy as np
 import pytest
@@ -182,22 +184,105 @@ def test_nodes_that_share_a_generator_draw_in_the_order_of_steps(tmp_path):
     assert_same(run(open_net("shared.py:build", base=tmp_path), [7, 7, 7, 7, 7, 5]), whole)
 
 
-def test_an_input_node_that_reads_what_the_network_writes_is_named(tmp_path):
-    (tmp_path / "env.py").write_text(
-        "import nengo\n\n\nclass World:\n    x = 0.0\n\n"
-        "    def act(self, t, u):\n        self.x += float(u[0])\n\n"
-        "    def observe(self, t):\n        return [self.x]\n\n\n"
-        "def build():\n    world = World()\n"
-        "    with nengo.Network(seed=1) as network:\n"
-        "        one = nengo.Node([1.0], label='one')\n"
-        "        free = nengo.Node(lambda t: t, label='free')\n"
-        "        act = nengo.Node(world.act, size_in=1, size_out=0, label='act')\n"
-        "        seen = nengo.Node(world.observe, size_in=0, size_out=1, label='seen')\n"
-        "        nengo.Connection(one, act, synapse=None)\n"
-        "        nengo.Probe(seen, label='p')\n"
-        "        nengo.Probe(free, label='f')\n"
-        "    return network\n"
+SHARING = """
+import random
+import nengo
+import numpy as np
+
+
+class World:
+    x = 0.0
+    gain = 1.0
+
+    def act(self, t, u):
+        self.x += float(u[0])
+
+    def watch(self, t, u):
+        return float(u[0]) * self.gain
+
+    def observe(self, t):
+        return [self.x]
+
+
+class Noise(nengo.Process):
+    def __init__(self, world):
+        super().__init__(default_size_in=0, default_size_out=1)
+        self.world = world
+
+    def make_step(self, shape_in, shape_out, dt, rng, state):
+        world = self.world
+
+        def step(t):
+            return np.array([world.x])
+
+        return step
+
+
+def build(late, early):
+    world = World()
+    functions = {
+        "act": world.act, "watch": world.watch, "observe": world.observe,
+        "clock": lambda t: t, "echo": lambda t, u: u, "noise": Noise(world),
+        "draw": lambda t: np.random.rand(), "draw late": lambda t, u: np.random.rand(),
+        "flip": lambda t: random.random(), "flip late": lambda t, u: random.random(),
+        "stepwise": lambda t, u: world.observe(t),
+    }
+    with nengo.Network(seed=1) as network:
+        one = nengo.Node([1.0], label="one")
+        size_out = 0 if late == "act" else 1
+        act = nengo.Node(functions[late], size_in=1, size_out=size_out, label="late")
+        seen = nengo.Node(
+            functions[early], size_in=int(early == "stepwise"), size_out=1, label="early"
+        )
+        nengo.Connection(one, act, synapse=None)
+        nengo.Probe(seen, label="p")
+    return network
+"""
+
+
+@pytest.mark.parametrize(
+    ("late", "early", "what"),
+    [
+        ("act", "observe", "a dict or attributes"),
+        ("act", "noise", "a dict or attributes"),
+        ("draw late", "draw", "the generator of numpy.random"),
+        ("flip late", "flip", "the generator of random"),
+    ],
+)
+def test_an_input_node_that_depends_on_the_network_is_refused(tmp_path, late, early, what):
+    """Its values are computed ahead for each chunk: samples would depend on the chunks."""
+    (tmp_path / "env.py").write_text(SHARING)
+    simulation = open_net("env.py:build", base=tmp_path, args={"late": late, "early": early})
+    with pytest.raises(SimulationError) as caught:
+        run(simulation, [10])
+    assert what in caught.value.message
+    assert "samples would depend on the chunk length" in caught.value.message
+    assert "size_in=1" in caught.value.hint
+    assert simulation.step == 0
+
+
+@pytest.mark.parametrize(
+    ("late", "early"),
+    [("watch", "observe"), ("act", "clock"), ("act", "stepwise"), ("echo", "draw"),
+     ("draw late", "clock"), ("draw late", "flip")],
+)  # fmt: skip
+def test_what_is_only_read_may_be_shared(tmp_path, late, early):
+    (tmp_path / "env.py").write_text(SHARING)
+
+    def samples(chunks):
+        np.random.seed(1)
+        random.seed(1)
+        arguments = {"late": late, "early": early}
+        return run(open_net("env.py:build", base=tmp_path, args=arguments), chunks)
+
+    assert_same(samples([4, 7, 9]), samples([20]))
+
+
+def test_the_plan_names_functions_that_share(tmp_path):
+    (tmp_path / "env.py").write_text(SHARING)
+    arguments = {"late": "act", "early": "observe"}
+    notes = open_net("env.py:build", base=tmp_path, args=arguments).notes
+    assert any(
+        note.startswith("node early and function World.act reach the same objects")
+        for note in notes
     )
-    notes = [n for n in open_net("env.py:build", base=tmp_path).notes if "shares objects" in n]
-    assert len(notes) == 1
-    assert notes[0].startswith("node seen shares objects with function World.act")

@@ -13,9 +13,7 @@ import numpy as np
 from simrun.errors import ConfigError, SimulationError
 from simrun_nengo_dl.compat import load_nengo_dl
 from simrun_nengo_dl.failures import Faults
-from simrun_nengo_dl.host_state import key
 from simrun_nengo_dl.settings import Settings
-from simrun_nengo_dl.walking import Walk
 
 nengo_dl = load_nengo_dl()
 
@@ -23,6 +21,8 @@ import tensorflow as tf  # noqa: E402 - after load_nengo_dl
 from nengo.builder.operator import SimPyFunc  # noqa: E402
 from nengo_dl.simulator import Simulator, with_self  # noqa: E402
 from nengo_dl.utils import align_func  # noqa: E402
+
+from simrun_nengo_dl.operators.ahead import AheadProcess  # noqa: E402
 
 
 class _Built(Simulator):
@@ -168,33 +168,33 @@ def host_roots(tensor_graph: Any, labels: dict[Any, str]) -> Iterator[tuple[str,
                 yield f"neuron type {type(operator.neurons).__name__}", operator.neurons
 
 
-def shared_state(tensor_graph: Any, labels: dict[Any, str]) -> list[str]:
-    """Input nodes whose functions reach the same changeable objects as functions with input.
+def phases(tensor_graph: Any, labels: dict[Any, str]) -> list[list[tuple[str, Any]]]:
+    """The Python functions, by when they are called: a phase's for a whole chunk, then the next's.
 
-    To be asked for before `watch_functions` and `watch_steps`. The values of input nodes are
-    computed for a whole chunk before the network runs it.
+    First the input nodes', then each group of processes that is computed ahead, then what the
+    network's loop calls. To be asked for before `watch_functions` and `watch_steps`.
     """
-    others: dict[Any, str] = {}
+    nodes = [
+        (f"node {labels.get(node) or node}", function)
+        for node, functions in tensor_graph.input_funcs.items()
+        if not isinstance(functions, np.ndarray)
+        for function in functions
+    ]
+    ahead, loop = [], []
     for operator in _operators(tensor_graph):
         if isinstance(operator, SimPyFunc) and operator.fn is not None:
-            others |= dict.fromkeys(_changeable(operator.fn), _name(operator.fn))
-    found = []
-    for node, functions in tensor_graph.input_funcs.items():
-        reached = set() if isinstance(functions, np.ndarray) else _changeable(functions)
-        names = sorted({others[i] for i in reached & others.keys()})
-        if names:
-            found.append(
-                f"node {labels.get(node) or node} shares objects with {', '.join(names)}: its "
-                f"values are computed ahead for each chunk, so if those change them, samples "
-                f"depend on the chunks; connect a (dummy) input to the node to prevent that"
-            )
-    return found
-
-
-def _changeable(root: Any) -> set[Any]:
-    walk = Walk({})
-    walk.visit(root, "")
-    return {key(entry) for entry in walk.entries}
+            loop.append((_name(operator.fn), operator.fn))
+    for operators, build in _builds(tensor_graph):
+        steps = [
+            (f"process {type(operator.process).__name__}", step)
+            for operator, row in zip(operators, getattr(build, "step_fs", ()), strict=False)
+            for step in row
+        ]
+        if isinstance(build, AheadProcess):
+            ahead.append(steps)
+        else:
+            loop += steps
+    return [nodes, *ahead, loop]
 
 
 def _name(function: Any) -> str:

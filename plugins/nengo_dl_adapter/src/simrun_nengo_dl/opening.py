@@ -23,6 +23,7 @@ from simrun_nengo_dl.failures import Faults, out_of_memory  # noqa: E402
 from simrun_nengo_dl.host_state import HostState  # noqa: E402
 from simrun_nengo_dl.program import Program  # noqa: E402
 from simrun_nengo_dl.settings import Settings  # noqa: E402
+from simrun_nengo_dl.sharing import Sharing  # noqa: E402
 from simrun_nengo_dl.simulation import NengoDLSimulation  # noqa: E402
 from simrun_nengo_dl.warmup import warm_up  # noqa: E402
 
@@ -70,7 +71,12 @@ def _open(request: OpenRequest) -> NengoDLSimulation:
     fed, constants = _input_nodes(graph, labels, settings, request)
     program, workspace, notes = _program(graph, settings, recordings, fed, constants)
     host = HostState(build.host_roots(graph, labels))
-    notes += build.shared_state(graph, labels)
+    sharing = Sharing(build.phases(graph, labels))
+    notes += [
+        f"{' and '.join(pair)} reach the same objects, but aren't called step by step together: "
+        "if one changes what the other reads, the run stops and says how to mend it"
+        for pair in sharing.pairs
+    ]
     faults = Faults()
     build.watch_functions(graph, labels, faults)
     build.watch_steps(graph, labels, faults)
@@ -86,7 +92,9 @@ def _open(request: OpenRequest) -> NengoDLSimulation:
         "seed": graph.seed,
         "inference_only": graph.inference_only,
     }
-    return NengoDLSimulation(graph, program, recordings, fed, host, faults, notes, facts, workspace)
+    return NengoDLSimulation(
+        graph, program, recordings, fed, host, sharing, faults, notes, facts, workspace
+    )
 
 
 def nengo_dl_setting(network: nengo.Network, name: str, default: Any) -> Any:

@@ -20,6 +20,7 @@ from simrun_nengo_dl.host_state import HostState
 from simrun_nengo_dl.inputs import InputNode, aligned_empty, fill
 from simrun_nengo_dl.probes import Recording, columns, schedule
 from simrun_nengo_dl.program import Program
+from simrun_nengo_dl.sharing import Sharing
 
 load_nengo_dl()
 
@@ -38,6 +39,7 @@ class NengoDLSimulation(Simulation):
     recordings : sequence of Recording
     inputs : sequence of InputNode
     host : HostState
+    sharing : Sharing
     faults : Faults
         Knows which of the user's functions failed.
     notes : sequence of str
@@ -54,6 +56,7 @@ class NengoDLSimulation(Simulation):
         recordings: Sequence[Recording],
         inputs: Sequence[InputNode],
         host: HostState,
+        sharing: Sharing,
         faults: Faults,
         notes: Sequence[str],
         facts: Mapping[str, Any],
@@ -65,6 +68,7 @@ class NengoDLSimulation(Simulation):
         self._recordings = recordings
         self._inputs = inputs
         self._host = host
+        self._sharing = sharing
         self._faults = faults
         self._facts = dict(facts)
         self._workspace = workspace
@@ -134,6 +138,7 @@ class NengoDLSimulation(Simulation):
             n + (not r.every_step) for n, r in zip(plan.recorded, self._recordings, strict=True)
         )
         self._faults.clear()
+        self._sharing.begin()
         try:
             inputs = self._fill_inputs(chunk.start, steps, length)
             result = program.run(steps, chunk.capacity, self._state, inputs, marks, rows)
@@ -153,6 +158,8 @@ class NengoDLSimulation(Simulation):
             if self._faults.happened():
                 raise self._faults.explain(error, chunk) from error
             raise
+        self._sharing.phase_done()
+        self._sharing.check()
         self._state, self.step = result.state, chunk.stop
         return ProbeBlock(chunk.start, chunk.stop, samples)
 
@@ -322,11 +329,13 @@ class NengoDLSimulation(Simulation):
             for i, item in enumerate(self._inputs)
         ]
         fill(nodes, start, steps, self.dt)
+        self._sharing.phase_done()
         tensors = [_shared(array) for array, item, _ in nodes if item.node.size_out]
         for index, process in enumerate(self._ahead, len(self._inputs)):
             array = self._array(index, length, process.size)
             array[:steps] = process.rows(start, steps)
             tensors.append(_shared(array))
+            self._sharing.phase_done()
         return tensors
 
     def _array(self, index: int, length: int, size: int) -> np.ndarray[Any, Any]:
