@@ -50,12 +50,14 @@ class Sharing:
                 for found in _changeable([root]):
                     reached.setdefault(found, {}).setdefault(phase, name)
         self._shared = {k: names for k, names in reached.items() if len(names) > 1}
-        self.pairs = list(dict.fromkeys(tuple(names.values())[:2] for names in self._shared.values()))
+        self.pairs = list(
+            dict.fromkeys(tuple(names.values())[:2] for names in self._shared.values())
+        )
         involved = {name for names in self._shared.values() for name in names.values()}
         self._roots = [root for roots in phases for name, root in roots if name in involved]
         first = {phase: roots[0][0] for phase, roots in enumerate(phases) if roots}
         if len(first) > 1:
-            self._shared |= {module: first for module in _GLOBAL_GENERATORS}
+            self._shared |= dict.fromkeys(_GLOBAL_GENERATORS, first)
         self._moments: list[Mapping[Any, Any]] = []
 
     def begin(self) -> None:

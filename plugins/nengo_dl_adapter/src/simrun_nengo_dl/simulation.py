@@ -13,6 +13,7 @@ import numpy as np
 from simrun.adapter import Simulation
 from simrun.errors import SimrunError, SimulationError
 from simrun.records import Chunk, MemoryEstimate, MemoryFailure, ProbeBlock
+from simrun_nengo_dl import events
 from simrun_nengo_dl.compat import load_nengo_dl
 from simrun_nengo_dl.estimate import Sizes, estimate
 from simrun_nengo_dl.failures import Faults, out_of_memory
@@ -143,7 +144,7 @@ class NengoDLSimulation(Simulation):
             inputs = self._fill_inputs(chunk.start, steps, length)
             result = program.run(steps, chunk.capacity, self._state, inputs, marks, rows)
             samples = {
-                item.spec.name: _samples(buffer, item, n)
+                item.spec.name: events.samples(buffer, item, n)
                 for item, buffer, n in zip(
                     self._recordings, result.buffers, plan.recorded, strict=True
                 )
@@ -351,11 +352,6 @@ class NengoDLSimulation(Simulation):
 def _shared(array: np.ndarray[Any, Any]) -> Any:
     """A tensor on the array's memory: a chunk is over before the array is written again."""
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-
-
-def _samples(buffer: Any, item: Recording, count: int) -> np.ndarray[Any, Any]:
-    """The first rows of a buffer as an array: the same memory on a CPU, a copy from a GPU."""
-    return np.asarray(buffer)[:count].reshape(count, *item.spec.shape)
 
 
 def _fixed(tensor_graph: Any) -> list[Any]:
