@@ -96,7 +96,8 @@ class ProbeBlock:
         The chunk's range of steps.
     samples : mapping of str to numpy.ndarray
         For each probe an array of shape ``(number of recorded steps, *probe.shape)``; the
-        receiver owns it.
+        receiver owns it. For a probe with ``format: events`` in its `attrs` an adapter that
+        finds events on its device may give them as `simrun.events.Events` instead.
     """
 
     start: int
