@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 
+from simrun import checksums
 from simrun.errors import ConfigError, DamagedError
 from simrun.records import ProbeBlock, ProbeSpec
 from simrun.sink import SinkRequest
@@ -102,7 +103,50 @@ def test_verify_finds_every_flipped_bit(tmp_path):
         bad = bytearray(good)
         bad[position] ^= 1 << (position % 8)
         path.write_bytes(bad)
-        assert NpyReader(request(tmp_path, record)).verify() == [f"{path}: checksum differs"]
+        (problem,) = NpyReader(request(tmp_path, record)).verify()
+        assert problem == f"{path}: checksum differs (bytes 0 to 120 of the data)"
+        with pytest.raises(DamagedError, match=r"v\.npy: the last samples aren't what was"):
+            NpySink(request(tmp_path, record))
+
+
+def test_many_commits_have_few_checksums_and_each_part_its_own(tmp_path, monkeypatch):
+    """The record grows with the logarithm of the data, and says which part is damaged."""
+    monkeypatch.setattr(checksums, "LEAF", 64)
+    probe = ProbeSpec("x", (3,), np.dtype("f4"), ("x",))
+    samples = np.random.default_rng(0).random((500, 3), np.float32)
+    record, start, lengths = None, 0, [1, 7, 2, 30, 60, 100, 300]
+    for length in lengths:
+        for count in (length // 2, length - length // 2):  # by two commits, then a new process
+            sink = NpySink(request(tmp_path, record, (probe,)))
+            rows = samples[start : start + count]
+            sink.append(ProbeBlock(start, start + count, {"x": rows}))
+            record, start = json.loads(json.dumps(sink.commit())), start + count
+            sink.close()
+    assert start == 500
+    file = record["files"]["x"]
+    assert file["bytes"] == (tmp_path / "x.npy").stat().st_size
+    assert [each["bytes"] for each in file["checksums"]] == [4096, 1024, 512, 256, 64, 48]
+    # the same as by one commit
+    (tmp_path / "once").mkdir()
+    sink = NpySink(request(tmp_path / "once", probes=(probe,)))
+    sink.append(ProbeBlock(0, 500, {"x": samples}))
+    assert sink.commit() == record
+    sink.close()
+    reader = NpyReader(request(tmp_path, record, (probe,)))
+    assert reader.verify() == []
+    content = bytearray((tmp_path / "x.npy").read_bytes())
+    content[128 + 4096 + 5] ^= 1
+    (tmp_path / "x.npy").write_bytes(content)
+    (problem,) = reader.verify()
+    assert "bytes 4096 to 5120" in problem
+
+
+def test_the_record_of_another_version_is_refused(tmp_path):
+    NpySink(request(tmp_path)).close()
+    old = {"v": {"samples": 3, "crc32": 1}}
+    for kind in (NpySink, NpyReader):
+        with pytest.raises(DamagedError, match="format None of the npy sink, this is format 2"):
+            kind(request(tmp_path, old))
 
 
 def test_the_description_beside_the_arrays(tmp_path):

@@ -123,18 +123,25 @@ def state_is_intact(directory: Path, entry: Mapping[str, Any]) -> bool:
         return bool(hashlib.file_digest(file, "sha256").hexdigest() == entry["sha256"])
 
 
-def _checksum(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
+def _checksum(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
-def new_manifest(**facts: Any) -> dict[str, Any]:
-    """The manifest of a run that hasn't committed anything."""
+def new_manifest(*, identity: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
+    """The manifest of a run that hasn't committed anything.
+
+    Committed are the steps 1 to ``step``: in the files that ``data``, the sink's record, names
+    with sizes and checksums, and in those of ``states``. ``config_sha256`` is that of
+    ``identity``, what the samples depend on.
+    """
     return {
         "format": FORMAT,
         "status": "running",
         "step": 0,
         "data": None,
         "states": [],
+        "config_sha256": _checksum(identity),
+        "identity": identity,
         **facts,
     }
 
