@@ -15,7 +15,7 @@ import pytest
 import toy_plugin
 
 import simrun
-from simrun.supervisor import Death, judge, oom_kills, supervise
+from simrun.supervisor import Death, is_the_same, judge, oom_kills, supervise
 
 # a run of the toy that misbehaves the first times it is started
 CHILD = """
@@ -29,7 +29,7 @@ marks = len(list(folder.glob("started*")))
 class Misbehave:
     @simrun.hookimpl(tryfirst=True)
     def simrun_execute_chunk(self, simulation, chunk):
-        if chunk.start == 30 and marks < times:
+        if chunk.start <= 30 < chunk.stop and marks < times:
             while kind == "hang":
                 time.sleep(1)
             if kind == "segfault":
@@ -86,7 +86,9 @@ def test_a_crash_in_native_code_is_survived(folder, undisturbed, kind):
     assert returned == 0
     assert len(lines) == 2
     assert "crashed in native code" in lines[0]
-    assert re.search("starting again from step (25|30)$", lines[0])  # the writer runs beside
+    # the writer runs beside
+    assert re.search("starting again from step (25|30) with chunks of at most 2 steps$", lines[0])
+    assert starts(folder) == ["", "--chunk-limit 2", "--chunk-limit 1"]
     for name, expected in undisturbed.items():
         assert np.array_equal(read(folder)[name], expected)
 
@@ -95,10 +97,44 @@ def test_a_crash_every_time_ends_with_75(folder, undisturbed):
     returned, lines = supervised(folder, "SIGSEGV", times=99, restarts=2)
     assert returned == 75
     assert len(starts(folder)) == 3
-    assert re.search("giving up after 2 restarts; step (25|30) is committed", lines[-1])
+    assert re.search("giving up after 2 restarts; step (25|29|30) is committed", lines[-1])
     # the reason gone, the same command goes on
     assert supervised(folder, "SIGSEGV", times=0)[0] == 0
     assert np.array_equal(read(folder)["x"], undisturbed["x"])
+
+
+def test_what_crashes_before_anything_is_committed_is_tried_twice(folder):
+    """As a native library does that has too little memory for the network itself."""
+    code = f"import ctypes, pathlib; pathlib.Path({str(folder)!r}, 'started' + str(len(list("
+    code += f"pathlib.Path({str(folder)!r}).glob('started*'))))).touch(); ctypes.string_at(0)"
+    lines = []
+    assert supervise([sys.executable, "-c", code], folder / "out", lines.append) == 75
+    assert len(starts(folder)) == 2
+    first, second = lines
+    assert first.endswith("(SIGSEGV); starting again from step 0")
+    assert "as the time before; giving up after 1 restart: nothing was committed" in second
+    assert "--in-process" in second
+
+
+CRASH, MEMORY = Death("crash", True), Death("memory", True, memory=True)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "same"),
+    [
+        ((CRASH, 0, None), (CRASH, 0, None), True),
+        ((CRASH, 0, None), (CRASH, 0, 50), True),  # shorter chunks didn't help
+        ((CRASH, 0, None), (CRASH, 10, None), False),  # it came further
+        ((CRASH, 10, None), (CRASH, 10, 50), False),  # something else was tried
+        ((CRASH, 10, 1), (CRASH, 10, 1), True),
+        ((CRASH, 0, None), (MEMORY, 0, None), False),
+        ((MEMORY, 0, None), (MEMORY, 0, 50), False),
+        ((MEMORY, 0, 1), (MEMORY, 0, 1), True),
+        ((MEMORY, 0, None), (MEMORY, 0, None), True),  # before there was a plan
+    ],
+)
+def test_when_a_third_death_is_certain(one, two, same):
+    assert is_the_same(one, two) == same
 
 
 def test_a_hang_is_noticed(folder, undisturbed):
@@ -176,15 +212,20 @@ def test_sigterm_is_passed_on(tmp_path):
     [
         (0, False, False, None),
         (75, True, False, None),
-        (-9, True, False, Death("the kernel killed the engine because memory ran out", True, True)),
-        (-9, False, False, Death("the engine was killed by SIGKILL", False, False)),
-        (-11, True, False, Death("the engine crashed in native code (SIGSEGV)", True, False)),
-        (-15, False, False, Death("the engine was killed by SIGTERM", False, False)),
+        (
+            -9,
+            True,
+            False,
+            Death("the kernel killed the engine because memory ran out", True, memory=True),
+        ),
+        (-9, False, False, Death("the engine was killed by SIGKILL", False)),
+        (-11, True, False, Death("the engine crashed in native code (SIGSEGV)", True)),
+        (-15, False, False, Death("the engine was killed by SIGTERM", False)),
         (
             -9,
             False,
             True,
-            Death("the engine finished no chunk for too long and was killed", True, False),
+            Death("the engine finished no chunk for too long and was killed", True),
         ),
     ],
 )

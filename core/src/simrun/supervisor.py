@@ -2,7 +2,9 @@
 
 A run out of memory in the kernel's sense is killed without a word, a native library may crash
 or hang; none of that can be caught inside the process. What was committed is safe, so that a
-fresh process goes on from there, with shorter chunks where memory was the reason.
+fresh process goes on from there, with chunks half as long: also a crash or a hang is often a
+want of memory that a library didn't look at. What happens twice in the same way would happen
+again, and isn't tried a third time.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class Death:
 
     reason: str
     restart: bool
-    smaller: bool
+    memory: bool = False
 
 
 def supervise(
@@ -68,6 +70,7 @@ def supervise(
         The exit code: the child's, or 75 when it died too often.
     """
     limit: int | None = None
+    last: tuple[Death, int, int | None] | None = None
     for attempt in range(restarts + 1):
         kills = oom_kills()
         options = [] if limit is None else ["--chunk-limit", str(limit)]
@@ -77,30 +80,47 @@ def supervise(
         if death is None:
             return child.returncode
         step, chunk = _progress(directory)
-        going_on = death.restart and attempt < restarts
-        if death.smaller and chunk is not None:
-            limit = max(chunk // 2, 1)
+        again = last is not None and is_the_same(last, (death, step, limit))
+        last = death, step, limit
+        going_on = death.restart and attempt < restarts and not again
+        if chunk is not None:
+            limit = max(min(chunk, limit or chunk) // 2, 1)
         how = "" if limit is None else f" with chunks of at most {limit} steps"
         then = f"starting again from step {step}{how}" if going_on else _give_up(step, attempt)
-        say(f"{death.reason}; {then}")
+        say(f"{death.reason}{', as the time before' if again else ''}; {then}")
         if not going_on:
             break
     return EXIT_RESUMABLE
 
 
+def is_the_same(one: tuple[Death, int, int | None], two: tuple[Death, int, int | None]) -> bool:
+    """Whether two deaths in a row make a third one certain. Pure.
+
+    Parameters
+    ----------
+    one, two : tuple of (Death, int, int or None)
+        The death, the step that was committed then, and the longest chunk that was allowed.
+    """
+    (before, first, allowed), (death, step, limit) = one, two
+    if death != before or step != first:
+        return False
+    # shorter chunks were tried: that helps where a chunk has come through before, or memory ran out
+    return limit == allowed or (step == 0 and not death.memory)
+
+
 def judge(returncode: int, oom_killed: bool, hung: bool) -> Death | None:
     """What a child's end means; None where it ended by its own will. Pure."""
     if hung:
-        return Death("the engine finished no chunk for too long and was killed", True, False)
+        return Death("the engine finished no chunk for too long and was killed", True)
     if returncode >= 0:
         return None
     number = -returncode
     name = signal.Signals(number).name
     if number == signal.SIGKILL and oom_killed:
-        return Death("the kernel killed the engine because memory ran out", True, True)
+        return Death("the kernel killed the engine because memory ran out", True, memory=True)
     if number in CRASHES:
-        return Death(f"the engine crashed in native code ({name})", True, False)
-    return Death(f"the engine was killed by {name}", False, False)
+        return Death(f"the engine crashed in native code ({name})", True)
+    return Death(f"the engine was killed by {name}", False)
 
 
 def oom_kills(
@@ -179,7 +199,12 @@ def _progress(directory: Path) -> tuple[int, int | None]:
 
 
 def _give_up(step: int, attempt: int) -> str:
-    often = f" after {attempt} restarts" if attempt else ""
+    often = f" after {attempt} restart{'s' if attempt > 1 else ''}" if attempt else ""
+    if step == 0:
+        return (
+            f"giving up{often}: nothing was committed, so the model, its libraries or the memory "
+            "they are allowed must change first; above is what they said (--in-process shows more)"
+        )
     return f"giving up{often}; step {step} is committed, the same command goes on from there"
 
 
