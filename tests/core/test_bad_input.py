@@ -215,7 +215,10 @@ PLUGINS = {
     "a misspelt simulator": (swap("toy", "toyy"), ["did you mean toy?"]),
     "one that isn't installed": (swap("toy", "nengo"), ["pip install simrun-nengo"]),
     "one that is broken": (swap("toy", "broken"), ["simrun-broken 1.0", "can't be imported: boom"]),
-    "a sink that is none": (swap("path: out", "path: out, sink: toy"), ["no sink of that name"]),
+    "a sink that is none": (
+        swap("path: out", "path: out, sink: toy"),
+        ["'toy' isn't a sink", "plugin: toy"],
+    ),
     "an unknown sink": (
         swap("path: out", "path: out, sink: papyrus"),
         ["sink 'papyrus' isn't inst"],
@@ -223,6 +226,10 @@ PLUGINS = {
     "an unknown observer": (
         GOOD + "observers: [mail_xyz]\n",
         ["observer 'mail_xyz' isn't install"],
+    ),
+    "a sink for a simulator": (
+        swap("plugin: toy", "plugin: npy"),
+        ["'npy' isn't a simulator", "output: {sink: npy}"],
     ),
     "a broken observer": (GOOD + "observers: [broken]\n", ["simrun-broken 1.0"]),
 }
@@ -247,7 +254,8 @@ def bad(project, tmp_path, installed):
 
 def check(found_code, stdout, stderr, code, words):
     assert found_code == code, stderr
-    assert stdout == ""
+    too_much = "budget is too small" in stderr or "doesn't fit on the disk" in stderr
+    assert stdout == "" or too_much  # the plan's table says where it goes
     first, *others = stderr.splitlines()
     assert first.startswith("error: ")
     assert all(line.startswith("  ") for line in others)  # one message, its hint indented

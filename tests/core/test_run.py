@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 import simrun
-from simrun.errors import OutOfMemoryError, SimulationError
+from simrun.errors import (
+    BudgetError,
+    ConfigError,
+    OutOfMemoryError,
+    OutputExistsError,
+    SimulationError,
+)
 
 
 def whole(project, tmp_path, name="whole", **changes):
@@ -194,3 +200,43 @@ def test_a_run_can_be_read_while_it_runs(project, tmp_path):
     simrun.run(config, observers=[Look()])
     assert len(lengths) > 1
     assert all(step == length for step, length in lengths)
+
+
+def test_all_the_steps_that_there_is_data_for(project, tmp_path):
+    (tmp_path / "data.txt").write_text("line\n" * 42)
+    toy = {"data": "data.txt"}
+    assert simrun.plan(project(steps="all", toy=toy)).plan.end == 42
+    assert simrun.run(project(steps=42, toy=toy)).step == 42
+    for length in ({"steps": 43}, {"steps": None, "duration": "43 ms"}):
+        with pytest.raises(ConfigError, match=r"43 steps are asked for, and .*data.txt has 42"):
+            simrun.plan(project(toy=toy, **length))
+    with pytest.raises(ConfigError, match="'all'; allowed: a number"):
+        simrun.plan(project(steps="all"))
+
+
+def test_a_file_or_module_that_changed_is_found_when_the_run_goes_on(project, tmp_path):
+    (tmp_path / "neighbour.py").write_text("size = 3\n")
+    model = (tmp_path / "model.py").read_text()
+    (tmp_path / "model.py").write_text("import neighbour\n" + model)
+    (tmp_path / "data.txt").write_text("line\n" * 100)
+
+    def run():
+        return simrun.run(project(chunk=10, toy={"data": "data.txt"}), max_hours=1e-9)
+
+    assert run().step == 10
+    for name, change in (("neighbour.py", "size = 4\n"), ("data.txt", "other\n" * 100)):
+        before = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(change)
+        with pytest.raises(OutputExistsError, match=f"another content of {name}"):
+            run()
+        (tmp_path / name).write_text(before)
+    assert run().step == 20
+
+
+def test_a_plan_over_the_budget_is_shown_all_the_same(project):
+    with pytest.raises(BudgetError) as caught:
+        simrun.plan(project(steps=1000, probes=PROBES), budget="1MiB")
+    report = caught.value.report
+    assert [probe.name for probe in report.probes] == ["x", "every7", "mean", "step"]
+    assert report.plan.chunk == 1
+    assert "too long for the host budget" in report.plan.reason

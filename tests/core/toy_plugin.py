@@ -39,6 +39,7 @@ class ToyConfig(BaseModel):
     ballast: int = Field(default=0, ge=0, description="Bytes per step really allocated.")
     hidden: int = Field(default=0, ge=0, description="The same, but not in the estimate.")
     device: str = "CPU"
+    data: str | None = Field(default=None, description="A file with a line for each step.")
 
 
 class Toy(Simulation):
@@ -63,6 +64,10 @@ class Toy(Simulation):
             self._probe(probe, f"probes.{index - len(own)}")
             for index, probe in enumerate([*own, *request.probes])
         )
+        if self.settings.data is not None:
+            path = request.base / self.settings.data
+            self.available = len(path.read_text().splitlines()), str(path)
+            self.sources = (path,)
         if not self.probes:
             raise ConfigError("probes: nothing is recorded", "declare a probe")
         self._sums = [np.zeros(probe.shape) for probe in self.probes]

@@ -32,9 +32,11 @@ def test_input_files_are_fed_chunk_by_chunk(tmp_path, mode):
         expected = one_piece(net, 40, minibatch_size=2, data=data)
         np.testing.assert_array_equal(found["decoded"], expected[0])
         simulation = open_net(_here(tmp_path), base=tmp_path,
-                              inputs={"second": "short.npy"}, **settings)  # fmt: skip
-        with pytest.raises(ConfigError, match="10 steps, and step 12"):
-            run(simulation, [8, 4])
+                              inputs={"first": "first.npy", "second": "short.npy"},
+                              **settings)  # fmt: skip
+        short = tmp_path / "short.npy"
+        assert simulation.available == (10, f"nengo_dl.inputs.second: {short}")
+        assert simulation.sources == (tmp_path / "first.npy", short)
 
 
 def _here(folder):

@@ -94,6 +94,7 @@ def write(tmp_path, function):
         ("return None", "returned None"),
         ("return float('nan')", "invalid value"),
         ("return 'text'", "invalid"),
+        ("return [0.5, 0.5]", "size"),
     ],
 )
 def test_a_failing_node_is_named(tmp_path, size_in, body, message):

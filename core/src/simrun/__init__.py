@@ -2,7 +2,7 @@
 
 >>> import simrun
 >>> sorted(simrun.__all__)
-['hookimpl', 'open_run', 'plan', 'run']
+['export', 'hookimpl', 'open_run', 'plan', 'run']
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from simrun.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from simrun.api import open_run, plan, run
+    from simrun.api import export, open_run, plan, run
 
-__all__ = ["hookimpl", "open_run", "plan", "run"]
+__all__ = ["export", "hookimpl", "open_run", "plan", "run"]
 __version__ = "0.1.0"
 
 

@@ -105,6 +105,11 @@ class Simulation(ABC):
     alignment: int = 1
     #: The device in words, for the plan and the provenance, for example ``"CPU"``.
     device: str
+    #: Steps that there is data for, and what holds it; None where nothing ends the simulation.
+    available: tuple[int, str] | None = None
+    #: Files that the samples depend on (inputs, weights): another process that goes on with the
+    #: run must find the same content.
+    sources: tuple[Path, ...] = ()
     #: What the user should know before the run starts, one sentence each.
     notes: tuple[str, ...] = ()
 

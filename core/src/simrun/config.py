@@ -16,7 +16,9 @@ from pydantic import (
     Field,
     JsonValue,
     SerializeAsAny,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
     create_model,
 )
 
@@ -58,9 +60,20 @@ def _chunk(value: Any) -> Any:
     return value
 
 
+def _steps(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    return value if value == "all" else check(value)
+
+
 Bytes = Annotated[int, BeforeValidator(parse_bytes)]
 Duration = Annotated[str, AfterValidator(_duration)]
-Steps = Annotated[int, Field(strict=True, ge=1, le=MAX_STEPS)]
+Steps = Annotated[
+    int,
+    Field(strict=True, ge=1, le=MAX_STEPS),
+    WrapValidator(_steps),
+    WithJsonSchema(
+        {"anyOf": [{"const": "all"}, {"type": "integer", "minimum": 1, "maximum": MAX_STEPS}]}
+    ),
+]
 ChunkSteps = Annotated[
     int | None,
     BeforeValidator(_chunk),
@@ -127,7 +140,10 @@ class RunConfig(BaseModel):
     model_args: dict[str, JsonValue] = Field(
         default={}, description="Keyword arguments of the function."
     )
-    steps: Steps | None = Field(default=None, description="Steps to simulate; or give `duration`.")
+    steps: Steps | Literal["all"] | None = Field(
+        default=None,
+        description="Steps to simulate, or `all` that there is data for; or give `duration`.",
+    )
     duration: Duration | None = Field(
         default=None, description="Model time to simulate, such as `8 s`."
     )

@@ -1,8 +1,12 @@
-"""The errors that simrun raises on purpose, and the exit code of each. Imports nothing.
+"""The errors that simrun raises on purpose, and the exit code of each. Imports nothing of simrun.
 
 Every message says where the fault is, what was found, what is allowed, and what to do.
 Any other exception that escapes simrun is a bug of ours.
 """
+
+from __future__ import annotations
+
+from typing import Any
 
 EXIT_DONE = 0
 EXIT_CONFIG = 2
@@ -63,7 +67,18 @@ class ResumableError(SimrunError):
 
 
 class BudgetError(ConfigError):
-    """The plan doesn't fit the memory budget or the disk; nothing was started."""
+    """The plan doesn't fit the memory budget or the disk; nothing was started.
+
+    Attributes
+    ----------
+    plan : simrun.records.Plan or None
+        The shortest that there is.
+    report : simrun.api.PlanReport or None
+        The same with what its table shows, when `simrun.plan` raised it.
+    """
+
+    plan: Any = None
+    report: Any = None
 
 
 class OutOfMemoryError(ResumableError):

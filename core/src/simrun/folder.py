@@ -109,13 +109,29 @@ class RunFolder:
         finally:
             os.close(descriptor)
 
-    def journal(self, probes: Sequence[ProbeSpec], dt: float | None, end: int) -> Journal:
+    def journal(
+        self,
+        probes: Sequence[ProbeSpec],
+        dt: float | None,
+        end: int,
+        sources: Mapping[str, str],
+    ) -> Journal:
         """The journal of a new run (not on the disk yet), or of the one begun here.
+
+        Parameters
+        ----------
+        probes, dt
+            The simulation's.
+        end : int
+            The run's last step.
+        sources : mapping of str to str
+            Checksums of the files that the samples depend on, by name.
 
         Raises
         ------
         OutputExistsError
-            The run that was begun has other probes, or can't be continued to ``end``.
+            The run that was begun has other probes, read other files, or can't be continued to
+            ``end``.
         """
         described = [probe_to_json(probe) for probe in probes]
         if not self.begun:
@@ -126,10 +142,18 @@ class RunFolder:
                 identity=self.identity,
                 probes=described,
                 sink=self.sink,
+                sources=dict(sources),
             )
             return Journal(self.directory, manifest, self.durable)
         manifest = read_manifest(self.directory)
         self._check_same(manifest)
+        before = manifest["sources"]
+        changed = [name for name in sources if sources[name] != before.get(name, sources[name])]
+        if changed:
+            raise OutputExistsError(
+                f"{self.directory} was begun with another content of {', '.join(changed)}",
+                "choose another output.path, or put the files back to go on with that run",
+            )
         if manifest["probes"] != described:
             raise OutputExistsError(
                 f"{self.directory} holds a run with other probes", "choose another output.path"

@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ from simrun.errors import ConfigError, SimulationError
 
 # where model files have been loaded from in this process
 _folders: set[Path] = set()
+# ours, where they are installed from a checkout that holds the config too
+_OWN = {"simrun", *(f"simrun_{name}" for name in ("nengo", "nengo_dl", "torch_crossbar"))}
+_OWN |= {"simrun_storage_hdf5", "simrun_storage_zarr"}
 
 
 def load_function(reference: str, base: Path) -> Callable[..., Any]:
@@ -162,6 +165,33 @@ def blame(what: str, error: BaseException) -> str:
     at = f" (at {own[-1].filename}, line {own[-1].lineno})" if own else ""
     first = next(iter(str(error).splitlines()), "")
     return f"{what} raised {type(error).__name__}: {first:.500}{at}"
+
+
+def sources(base: Path, files: Iterable[Path]) -> dict[str, str]:
+    """SHA-256 of files, and of the modules imported from below a folder, by their paths.
+
+    Parameters
+    ----------
+    base : pathlib.Path
+        Names are relative to it where they can be, so that the folder may be moved. Of modules
+        those count that lie below it and aren't installed: the user's own.
+    files : iterable of pathlib.Path
+    """
+    base = base.resolve()
+    paths = {path.resolve() for path in files}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not file or name.partition(".")[0] in _OWN:
+            continue
+        path = Path(file).resolve()
+        if path.is_relative_to(base) and "site-packages" not in path.parts and path.is_file():
+            paths.add(path)
+    found = {}
+    for path in sorted(paths):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        found[str(path.relative_to(base) if path.is_relative_to(base) else path)] = digest
+    return found
 
 
 def fingerprint(reference: str, base: Path) -> str | None:

@@ -101,20 +101,29 @@ def make_plan(
         wanted = max(end - start, 1)
         reason = "the whole run in one chunk"
     fits, limit = largest_fitting(estimate, budget)
-    if fits < wanted:
+    if fits < 1:
+        wanted, reason = align(1, alignment), f"the shortest, too long for the {limit} budget"
+    elif fits < wanted:
         wanted, reason = align(fits, alignment), f"the most that fits the {limit} budget"
     samples = sum(p.sample_bytes * sample_count(p.period, start, end, end) for p in probes)
     plan = Plan(start, end, wanted, reason, alignment, estimate, budget, samples, disk_free)
     shortest = min(alignment, max(end - start, 1))
     if fits < shortest:
-        raise BudgetError(*explain_budget(plan, shortest))
+        raise _over_budget(plan, *explain_budget(plan, shortest))
     if disk_free is not None and samples > disk_free:
-        raise BudgetError(
+        raise _over_budget(
+            plan,
             f"the output doesn't fit on the disk: {format_bytes(samples)} of samples, "
             f"{format_bytes(disk_free)} free",
             "; ".join(["write elsewhere (output.path)", *_record_less(probes)]),
         )
     return plan
+
+
+def _over_budget(plan: Plan, message: str, hint: str) -> BudgetError:
+    error = BudgetError(message, hint)
+    error.plan = plan
+    return error
 
 
 def largest_fitting(estimate: MemoryEstimate, budget: Budget) -> tuple[int, Where]:

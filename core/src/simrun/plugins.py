@@ -67,9 +67,9 @@ def select(
     plugins.add(defaults, "simrun", _CORE)  # first, so that every other plugin goes before it
     for plugin in extra:
         plugins.add_given(plugin)
-    if adapter is not None and adapter not in plugins.adapters:
+    if adapter is not None and adapter not in plugins.adapters | plugins.sinks:
         plugins.add_installed(adapter, "adapter")
-    if sink not in plugins.sinks:
+    if sink not in plugins.sinks | plugins.adapters:
         plugins.add_installed(sink, "sink")
     for name in observers:
         plugins.add_installed(name, "observer")
@@ -110,6 +110,9 @@ def describe() -> list[PluginInfo]:
             row = PluginInfo(found.name, "?", "", found.distribution, found.version, error.message)
             rows.append(row)
     return rows
+
+
+_KINDS = {"adapter": "a simulator", "sink": "a sink"}
 
 
 @dataclass
@@ -163,6 +166,9 @@ class _Plugins:
 
     def entry(self, name: str, offered: dict[str, tuple[Any, str]], kind: str) -> Any:
         if name not in offered:
+            if name in self.adapters or name in self.sinks:
+                use = f"plugin: {name}" if kind == "sink" else f"output: {{sink: {name}}}"
+                raise PluginError(f"{name!r} isn't {_KINDS[kind]}", f"use it as `{use}`")
             others = ", ".join([*self.adapters, *self.sinks])
             raise PluginError(
                 f"plugin {name!r} offers no {kind} of that name",

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from simrun.errors import EXIT_DONE, EXIT_RESUMABLE, EXIT_SIMULATION
+from simrun.errors import EXIT_DONE, EXIT_RESUMABLE, EXIT_SIMULATION, BudgetError
 from simrun.units import parse_bytes
 
 EXIT_CODES = {"done": EXIT_DONE, "stopped": EXIT_RESUMABLE, "failed": EXIT_SIMULATION}
@@ -89,7 +89,8 @@ def _supervised(config: str, max_hours: float | None, options: dict[str, Any]) -
     from simrun.supervisor import supervise
 
     directory = api.check(config, **options)
-    command = [sys.executable, "-m", "simrun", "run", config, "--in-process"]
+    # faulthandler: a crash in native code then says where it was called from
+    command = [sys.executable, "-X", "faulthandler", "-m", "simrun", "run", config, "--in-process"]
     for overridden in options.pop("overrides"):
         command += ["--set", overridden]
     if max_hours is not None:
@@ -110,5 +111,11 @@ def _plan(config: str, options: dict[str, Any]) -> int:
     from simrun import api
     from simrun.cli import tables
 
-    tables.show(tables.plan_tables(api.plan(config, **options)))
+    try:
+        report = api.plan(config, **options)
+    except BudgetError as error:
+        if error.report is not None:
+            tables.show(tables.plan_tables(error.report))
+        raise
+    tables.show(tables.plan_tables(report))
     return EXIT_DONE

@@ -39,7 +39,7 @@ def plan_tables(report: PlanReport) -> RenderableType:
     facts = {
         "output": str(report.output),
         "steps": f"{plan.start + 1:,} to {plan.end:,}{_model_time(plan.end, report.dt)}",
-        "chunk": f"{plan.chunk:,} steps, {plan.chunks:,} in all: {plan.reason}",
+        "chunk": f"{_steps(plan.chunk)}, {plan.chunks:,} in all: {plan.reason}",
         "device": report.device + (": its memory is the host's" if plan.estimate.shared else ""),
     }
     if not plan.estimate.shared or plan.budget.device is not None:
@@ -213,6 +213,10 @@ def _shape(shape: Sequence[int], dims: Sequence[str]) -> str:
     if not shape:
         return "scalar"
     return " × ".join(f"{size:,} {dim}" for size, dim in zip(shape, dims, strict=True))
+
+
+def _steps(steps: int) -> str:
+    return f"{steps:,} step{'s' * (steps != 1)}"
 
 
 def _every(period: float | None, reduce: str) -> str:

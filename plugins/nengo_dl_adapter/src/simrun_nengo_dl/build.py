@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,21 @@ def watch_functions(tensor_graph: Any, labels: dict[Any, str], faults: Faults) -
             function = operator.fn
             if operator.output is not None:  # None and NaN are to be caught with the label, too
                 function = align_func(tensor_graph.dtype)(function)
+                function = _sized(function, operator.output.size)
             operator.fn = faults.watch(function, label, operator.t is not None)
+
+
+def _sized(function: Callable[..., Any], size: int) -> Callable[..., Any]:
+    """The same function, which must return ``size`` values in each step."""
+
+    @functools.wraps(function, updated=())
+    def sized(*arguments: Any) -> Any:
+        values = function(*arguments)
+        if np.size(values) != size:
+            raise ValueError(f"it returned {np.size(values)} values, its size is {size}")
+        return values
+
+    return sized
 
 
 def watch_steps(tensor_graph: Any, labels: dict[Any, str], faults: Faults) -> None:

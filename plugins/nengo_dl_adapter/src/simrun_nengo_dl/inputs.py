@@ -16,7 +16,7 @@ from typing import Any
 import nengo
 import numpy as np
 
-from simrun.errors import ConfigError
+from simrun.errors import ConfigError, SimulationError
 
 Array = np.ndarray[Any, Any]
 
@@ -43,19 +43,24 @@ class InputNode:
         For messages.
     data : numpy.ndarray, optional
         Memory-mapped values, shape (minibatch or 1, steps, size); None: functions are called.
+    file : pathlib.Path, optional
+        Where they are.
     """
 
     node: nengo.Node
     label: str
     data: Array | None = None
+    file: Path | None = None
 
 
-def open_data(path: str, base: Path, label: str, size: int, minibatch: int) -> Array:
+def open_data(path: str, base: Path, label: str, size: int, minibatch: int) -> tuple[Array, Path]:
     """Map a data file into memory.
 
     Returns
     -------
     numpy.ndarray, shape (minibatch or 1, steps, size)
+    pathlib.Path
+        The file.
 
     Raises
     ------
@@ -97,7 +102,7 @@ def open_data(path: str, base: Path, label: str, size: int, minibatch: int) -> A
             f"{where}: {file} has shape {shape}",
             f"it must be (steps, {size}) or ({minibatch}, steps, {size})",
         )
-    return data
+    return data, file
 
 
 def fill(
@@ -118,23 +123,34 @@ def fill(
     computed = []
     for target, item, functions in nodes:
         if item.data is None:
-            computed.append((target if target.shape[2] else None, functions))
+            computed.append((target if target.shape[2] else None, functions, item.label))
             continue
-        available = item.data.shape[1]
-        if start + steps > available:
-            raise ConfigError(
-                f"nengo_dl.inputs.{item.label}: the file has {available} steps, and step "
-                f"{start + steps} is needed",
-                "run fewer steps or give more data",
-            )
         target[:steps] = item.data[:, start : start + steps].swapaxes(0, 1)
     for i in range(steps if computed else 0):
         time = (start + i + 1) * dt
-        for target, functions in computed:
+        for target, functions, label in computed:
             # assigned at once, as a function may return the same array each time, changed
             values = [function(time) for function in functions]
-            if target is not None:
+            if target is None:
+                continue
+            try:
                 target[i] = values
+            except ValueError:
+                raise SimulationError(
+                    f"node {label} returned values of shape {np.shape(values[0])} at "
+                    f"t = {time:.9g} s, after {target.shape[2:]} before",
+                    "a node's output must have the same size in each step",
+                ) from None
+
+
+def available(nodes: Sequence[InputNode]) -> tuple[int, str] | None:
+    """Steps of the shortest data file, and which it is; None where there are no files."""
+    lengths = [
+        (item.data.shape[1], f"nengo_dl.inputs.{item.label}: {item.file}")
+        for item in nodes
+        if item.data is not None
+    ]
+    return min(lengths, default=None)
 
 
 def check_names(

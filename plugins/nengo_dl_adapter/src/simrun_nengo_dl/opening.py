@@ -92,9 +92,14 @@ def _open(request: OpenRequest) -> NengoDLSimulation:
         "seed": graph.seed,
         "inference_only": graph.inference_only,
     }
-    return NengoDLSimulation(
+    simulation = NengoDLSimulation(
         graph, program, recordings, fed, host, sharing, faults, notes, facts, workspace
     )
+    simulation.available = inputs.available(fed)
+    simulation.sources = tuple(item.file for item in fed if item.file is not None)
+    if settings.load_params:
+        simulation.sources += (request.base / settings.load_params,)
+    return simulation
 
 
 def nengo_dl_setting(network: nengo.Network, name: str, default: Any) -> Any:
@@ -164,8 +169,8 @@ def _input_nodes(
     for label, node in by_label.items():
         if node in files:
             path, size = files[node][1], node.size_out
-            data = inputs.open_data(path, request.base, label, size, graph.minibatch_size)
-            fed.append(inputs.InputNode(node, label, data))
+            data, file = inputs.open_data(path, request.base, label, size, graph.minibatch_size)
+            fed.append(inputs.InputNode(node, label, data, file))
         elif isinstance(node.output, np.ndarray):
             constants.append((node, node.output))
         elif node.output is not None:

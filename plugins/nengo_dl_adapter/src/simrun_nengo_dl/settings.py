@@ -14,7 +14,9 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    dt: PositiveFloat = Field(0.001, description="Length of a step in seconds of model time.")
+    dt: PositiveFloat = Field(
+        0.001, allow_inf_nan=False, description="Length of a step in seconds of model time."
+    )
     minibatch_size: PositiveInt | None = Field(
         None, description="Networks simulated side by side; left out: one, without that axis."
     )
@@ -51,5 +53,7 @@ class Probe(ProbeRequest):
     """A probe that the config declares."""
 
     synapse: NonNegativeFloat | None = Field(
-        None, description="Time constant in seconds of a lowpass filter; left out: none."
+        None,
+        allow_inf_nan=False,
+        description="Time constant in seconds of a lowpass filter; left out: none.",
     )

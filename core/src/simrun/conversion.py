@@ -36,7 +36,7 @@ def check_target(target: Path) -> None:
         raise OutputExistsError(f"{target} exists", "choose another name; nothing is overwritten")
 
 
-def export(run: Run, target: Path, probes: Sequence[ProbeSpec], sink: SinkEntry | None) -> None:
+def convert(run: Run, target: Path, probes: Sequence[ProbeSpec], sink: SinkEntry | None) -> None:
     """Write a run's committed samples into a new file.
 
     Parameters
@@ -110,9 +110,12 @@ def _npz(run: Run, path: Path, probes: Sequence[ProbeSpec]) -> None:
 
 def _csv(run: Run, path: Path, probes: Sequence[ProbeSpec]) -> None:
     if len({probe.period for probe in probes}) > 1:
-        names = ", ".join(probe.name for probe in probes)
+        by_period: dict[float, list[str]] = {}
+        for probe in probes:
+            by_period.setdefault(probe.period, []).append(probe.name)
+        kinds = "; ".join(", ".join(names) for names in by_period.values())
         raise ConfigError(
-            f"a CSV file has one time column, and {names} are sampled at different times",
+            f"a CSV file has one time column, and these are sampled at different times: {kinds}",
             "choose probes of one period by --probe, or another format",
         )
     times = run.times(probes[0].name)

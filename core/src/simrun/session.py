@@ -1,0 +1,164 @@
+"""One process's part of a run: open the output, drive the engine, tell the observers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from simrun import provenance
+from simrun.adapter import Simulation, resolve
+from simrun.engine import Engine
+from simrun.errors import ResumableError, SimulationError, SinkError
+from simrun.interrupts import StopRequest
+from simrun.journal import Journal
+from simrun.plugins import notify
+from simrun.records import ChunkCommitted, Plan, RunEnded, RunStarted
+from simrun.runlog import RunLog
+from simrun.setup import Setup
+from simrun.sink import Sink, SinkRequest
+from simrun.supervisor import show_life
+from simrun.writer import Writer
+
+
+def resume(simulation: Simulation, journal: Journal) -> None:
+    """Put the simulation where the journal's newest intact state was saved, if there is one."""
+    state = journal.load_state()
+    if state is None:
+        return
+    step, arrays = state
+    simulation.load_state(arrays)
+    if simulation.step != step:
+        raise SimulationError(f"the state of step {step} loads as step {simulation.step}")
+
+
+def nothing_to_do(setup: Setup, simulation: Simulation, journal: Journal, begin: float) -> RunEnded:
+    """Report a run that is done, without executing anything."""
+    # opening the sink removes what a kill at the very end may have left
+    _open_sink(setup, simulation, journal, _facts(setup, simulation)).close()
+    return RunEnded(
+        "done",
+        "it was done before",
+        journal.step,
+        journal.step,
+        time.monotonic() - begin,
+        0,
+        0,
+        0,
+        0,
+        None,
+        str(journal.directory),
+    )
+
+
+def execute(
+    setup: Setup,
+    simulation: Simulation,
+    journal: Journal,
+    made: Plan,
+    stop: StopRequest,
+    begin: float,
+) -> RunEnded:
+    """Open the output, run the engine, tell the observers."""
+    directory, manager = setup.output, setup.selection.manager
+    log = RunLog(directory / "run.log")
+    manager.register(log, "simrun.runlog")
+    try:
+        facts = _facts(setup, simulation)
+        _write_facts(setup, facts)
+        sink = _open_sink(setup, simulation, journal, facts)
+        journal.manifest["chunk"] = made.chunk
+        journal.write()
+    except OSError as error:
+        raise SinkError(f"can't write to {directory}: {error}", "make room or mend it") from error
+    writer = Writer(sink, journal)
+    problems: dict[str, str] = {}
+
+    def tell(hook: str, record: Any) -> None:
+        for name, error in notify(manager, hook, record):
+            problems.setdefault(name, f"plugin {name} failed in {hook}: {error}")
+
+    def report(record: ChunkCommitted) -> None:
+        tell("simrun_chunk_committed", record)
+
+    started = RunStarted(made, simulation.probes, simulation.dt, str(directory), simulation.notes)
+    tell("simrun_run_started", started)
+    engine = Engine(
+        simulation,
+        made,
+        writer,
+        manager.hook,
+        stop,
+        report,
+        lambda: show_life(directory),
+        setup.config.checkpoint.seconds,
+    )
+
+    def ended(status: Literal["done", "stopped", "failed"], reason: str) -> RunEnded:
+        record = RunEnded(
+            status,
+            reason,
+            journal.step,
+            made.end,
+            time.monotonic() - begin,
+            writer.written,
+            engine.predicted_host,
+            engine.measured_host,
+            made.peak_device,
+            engine.measured_device,
+            str(directory),
+            tuple(problems.values()),
+        )
+        tell("simrun_run_ended", record)
+        return record
+
+    try:
+        finished = engine.run()
+    except BaseException as error:
+        resumable = isinstance(error, ResumableError | KeyboardInterrupt)
+        if not resumable:
+            log.trace(error)
+            writer.checkpoint(None, "failed")
+            writer.drain()
+        ended("stopped" if resumable else "failed", str(error) or type(error).__name__)
+        raise
+    finally:
+        writer.close()
+    return ended("done", "") if finished else ended("stopped", stop.reason)
+
+
+def _open_sink(
+    setup: Setup, simulation: Simulation, journal: Journal, facts: Mapping[str, Any]
+) -> Sink:
+    data = setup.output / "data"
+    data.mkdir(exist_ok=True)
+    request = SinkRequest(
+        data,
+        simulation.probes,
+        simulation.dt,
+        journal.durable,
+        journal.manifest["data"],
+        setup.config.sink_options(),
+        {"provenance": facts},
+    )
+    return resolve(setup.selection.sink.sink)(request)  # type: ignore[no-any-return]
+
+
+def _facts(setup: Setup, simulation: Simulation) -> dict[str, Any]:
+    """Where the samples come from."""
+    return provenance.collect(setup.document.base, simulation.device, simulation.provenance())
+
+
+def _write_facts(setup: Setup, facts: Mapping[str, Any]) -> None:
+    """The config as it was understood, and the provenance: an entry for each process."""
+    import yaml
+
+    resolved = yaml.safe_dump(setup.config.resolved(), sort_keys=False, allow_unicode=True)
+    (setup.output / "config.resolved.yaml").write_text(resolved, encoding="utf-8")
+    path = setup.output / "provenance.json"
+    try:
+        before = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        before = []
+    path.write_text(json.dumps([*before, facts], indent=1), encoding="utf-8")
