@@ -17,6 +17,7 @@ from storage_cases import (
     check_reader,
     classes,
     equal,
+    kept,
     make_small,
     manifest,
     request,
@@ -87,15 +88,16 @@ def test_a_damaged_newest_file_is_refused_and_named(name, damage, tmp_path):
     assert any("spikes" in text or path.name in text for text in problems)
 
 
-@pytest.mark.parametrize("name", SINKS)
+@pytest.mark.parametrize("name", ["npy", *SINKS])
 def test_random_damage_is_never_silent(name, tmp_path):
-    damage_at_random(name, tmp_path, 40)
+    damage_at_random(name, tmp_path, 12)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SINKS)
-def test_much_random_damage_is_never_silent(name, tmp_path):
+@pytest.mark.parametrize("name", ["npy", *SINKS])
+def test_much_random_damage_is_never_silent(name, tmp_path, record_count):
     damage_at_random(name, tmp_path, 400)
+    record_count(400)
 
 
 def damage_at_random(name, tmp_path, times):
@@ -117,7 +119,7 @@ def damage_at_random(name, tmp_path, times):
         if reader.verify():
             reported += 1
         else:
-            for probe in PROBES:
+            for probe in kept(name, PROBES):
                 assert equal(reader.array(probe.name)[:], samples(probe, 0, step)), (number, path)
         reader.close()
         try:  # to go on either refuses or continues rightly
@@ -130,7 +132,7 @@ def damage_at_random(name, tmp_path, times):
         if last is not None:
             reader = classes(name)[1](request(directory, last))
             if not reader.verify():
-                for probe in PROBES:
+                for probe in kept(name, PROBES):
                     found = reader.array(probe.name)[:]
                     assert equal(found, samples(probe, 0, min(step + 1, END))), (number, path)
             reader.close()
