@@ -25,6 +25,7 @@ class Server:
         self._process = subprocess.Popen(
             [sys.executable, str(script), "serve"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
 
     def __call__(self, **job):

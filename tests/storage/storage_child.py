@@ -6,15 +6,12 @@ its so-manieth change of the file system. The answer is the number of changes an
 
 import os
 import signal
-import sys
 import time
-from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-
-from fork_server import serve
 from storage_cases import classes, make_small
 from storage_cases import run as run_sink
+
+from fork_server import serve
 
 # every call by which a sink changes the file system, and by which it makes that last
 CHANGES = ("pwrite", "replace", "rename", "fsync", "unlink", "link", "mkdir", "truncate")

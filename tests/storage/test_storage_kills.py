@@ -10,8 +10,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fork_server import Server
 from storage_cases import END, check_plain, check_reader, make_small, manifest, run
+
+from fork_server import Server
 
 CHILD = Path(__file__).with_name("storage_child.py")
 SINKS = ["npy", "hdf5", "zarr"]
