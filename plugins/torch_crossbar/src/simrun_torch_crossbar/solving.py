@@ -1,0 +1,144 @@
+"""Solves the tiles of many layers in groups that fit in memory; smaller groups when it runs out.
+
+The group changes memory and time, not one bit of W.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable
+
+import torch
+
+from simrun_torch_crossbar.elimination import Zeros
+from simrun_torch_crossbar.mapping import Grid
+from simrun_torch_crossbar.memory import peak_bytes
+from simrun_torch_crossbar.solver import GROUP_BYTES, transfer_matrix
+
+_TELLING = re.compile(r"not enough memory|can't allocate memory|out of memory", re.IGNORECASE)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: by type, and for torch's CPU allocator, which has none, by text."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and bool(_TELLING.search(str(error)))
+
+
+def group_bytes(
+    tiles: int, m: int, n: int, dtype: torch.dtype, ohms: tuple[float, ...], device: str
+) -> int:
+    """Bytes that solving ``tiles`` tiles at once takes: the solver's, their G and their W."""
+    zeros = Zeros(*(r == 0 for r in ohms))
+    return peak_bytes(tiles, m, n, dtype, zeros, device) + 2 * tiles * m * n * dtype.itemsize
+
+
+def group_size(
+    tiles: int,
+    shape: tuple[int, int],
+    dtype: torch.dtype,
+    ohms: tuple[float, ...],
+    device: str,
+    limit: int,
+) -> int:
+    """The most of ``tiles`` tiles that take at most ``limit`` bytes together, at least 1."""
+    low, high = 1, tiles
+    while low < high:
+        middle = (low + high + 1) // 2
+        if group_bytes(middle, *shape, dtype, ohms, device) <= limit:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def default_limit(device: str) -> int:
+    """Bytes that a group of tiles takes at most where nothing else is asked for."""
+    return GROUP_BYTES.get(device, GROUP_BYTES["cpu"])
+
+
+def solve_tiles(
+    G: torch.Tensor,
+    grid: Grid,
+    ohms: tuple[float, ...],
+    dtype: torch.dtype,
+    limit: int | None = None,
+    report: Callable[[str], None] = lambda message: None,
+) -> torch.Tensor:
+    """Return W of all tiles, side by side as their conductances are.
+
+    Parameters
+    ----------
+    G : Tensor, shape (crossbars, groups, m, grid.width)
+        Conductances in siemens.
+    grid : Grid
+        Where the tiles are.
+    ohms : tuple of four floats
+        Source, word-line, bit-line and sense resistance.
+    dtype : torch.dtype
+        Of the solver, float32 or float64.
+    limit : int, optional
+        Bytes that a group of tiles may take.
+    report : callable
+        Told, in a line, of each recovery from out-of-memory.
+
+    Returns
+    -------
+    Tensor
+        Of G's shape, dtype and device.
+
+    Raises
+    ------
+    RuntimeError or MemoryError
+        Not even one tile fits, on the CPU neither.
+    """
+    W = torch.empty_like(G)
+    if not any(ohms):
+        return W.copy_(G)
+    flat, out = G.flatten(0, 1), W.flatten(0, 1)
+    for shape, places in grid.by_shape():
+        jobs = [(matrix, *place) for matrix in range(len(flat)) for place in places]
+        kind = G.device.type
+        size = group_size(len(jobs), shape, dtype, ohms, kind, limit or default_limit(kind))
+        device, first = G.device, 0
+        while first < len(jobs):
+            group = jobs[first : first + size]
+            failure = _solve_group(flat, group, ohms, dtype, device, out)
+            if failure is None:
+                first += len(group)
+                continue
+            gc.collect()
+            if G.is_cuda:
+                torch.cuda.empty_cache()
+            if len(group) > 1:
+                size = len(group) // 2
+                report(f"out of memory solving {len(group)} tiles at once: trying {size}")
+            elif device.type != "cpu":
+                device = torch.device("cpu")
+                report("out of memory solving one tile: solving on the CPU")
+            else:
+                raise failure
+    return W
+
+
+def _solve_group(
+    flat: torch.Tensor,
+    group: list[tuple[int, slice, slice]],
+    ohms: tuple[float, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    out: torch.Tensor,
+) -> BaseException | None:
+    """Solve and store; return what was raised if memory ran out, without its traceback."""
+    try:
+        tiles = torch.stack([flat[k, rows, columns] for k, rows, columns in group])
+        found = transfer_matrix(tiles.to(device, dtype), ohms, group=len(group))
+        for (k, rows, columns), one in zip(group, found, strict=True):
+            out[k, rows, columns] = one
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        # the traceback would hold the group's tensors
+        return error.with_traceback(None)
+    return None
