@@ -95,3 +95,18 @@ def test_an_error_in_the_config_starts_no_child(project, tmp_path, simrun_comman
     assert process.returncode == 2
     assert errors.count("steps") >= 1
     assert not (tmp_path / "out").exists()
+
+
+def test_an_extension_is_worked_out_once(project, tmp_path, simrun_command):
+    """By the supervisor: a child that is started again mustn't add it once more."""
+    config = project(duration="50 ms", steps=None)
+    assert simrun_command(config).wait(60) == 0
+    assert simrun_command(config, "--extend", "30 ms").wait(60) == 0
+    with simrun.open_run(tmp_path / "out") as run:
+        assert (run.step, run.end, run.status) == (80, 80, "done")
+    simrun.run(project(steps=80, output={"path": "whole"}))
+    whole = np.load(tmp_path / "whole" / "data" / "x.npy")
+    assert np.array_equal(np.load(tmp_path / "out" / "data" / "x.npy"), whole)
+    process = simrun_command(config, "--extend", "soon")
+    assert "extend: found 'soon'" in process.communicate(timeout=60)[1]
+    assert process.returncode == 2

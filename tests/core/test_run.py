@@ -240,3 +240,42 @@ def test_a_plan_over_the_budget_is_shown_all_the_same(project):
     assert [probe.name for probe in report.probes] == ["x", "every7", "mean", "step"]
     assert report.plan.chunk == 1
     assert "too long for the host budget" in report.plan.reason
+
+
+def test_a_run_is_extended_by_what_is_asked_for(project, tmp_path):
+    one = whole(project, tmp_path, steps=180, probes=PROBES)
+    config = project(probes=PROBES, chunk=16)
+    with pytest.raises(ConfigError, match=r"extend: there is no run in .*out yet"):
+        simrun.run(config, extend=50)
+    simrun.run(config)
+    assert simrun.run(config, extend=50).step == 150
+    # the same again, as a duration
+    assert simrun.run(config, extend="30 ms").step == 180
+    same(samples(tmp_path / "out"), one)
+    with pytest.raises(OutputExistsError, match=r"ask for more .*or for these \(--steps 180\)"):
+        simrun.run(config)
+    with pytest.raises(ConfigError, match="extend: given beside steps"):
+        simrun.run(config, extend=1, steps=200)
+    with pytest.raises(ConfigError, match="extend: found '5 parsec'"):
+        simrun.run(config, extend="5 parsec")
+
+
+def test_an_extension_that_was_interrupted_is_gone_on_with(project, tmp_path):
+    one = whole(project, tmp_path, steps=150, probes=PROBES)
+    config = project(probes=PROBES, chunk=10)
+    simrun.run(config)
+    failing = project(probes=PROBES, chunk=10)
+
+    class Full:
+        @simrun.hookimpl(tryfirst=True)
+        def simrun_execute_chunk(self, simulation, chunk):
+            if chunk.start >= 120:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simrun.run(failing, extend=50, plugins=[Full()])
+    with simrun.open_run(tmp_path / "out") as run:
+        assert (run.end, run.status) == (150, "running")
+        assert 100 <= run.step <= 120
+    assert simrun.run(config, extend=50).step == 150  # not 170
+    same(samples(tmp_path / "out"), one)

@@ -112,6 +112,16 @@ def check(config: Config, **options: Any) -> Path:
     return setup.output
 
 
+def extended(config: Config, extend: str | int, **options: Any) -> int:
+    """The last step of a run that is to be longer by ``extend``; see `run`.
+
+    Parameters and errors are those of `plan`.
+    """
+    if options.get("steps") is not None:
+        raise ConfigError("extend: given beside steps", "keep one of them: steps counts from 0")
+    return configure(config, **options).folder().extended(extend)
+
+
 def run(
     config: Config,
     *,
@@ -120,6 +130,7 @@ def run(
     budget: str | int | None = None,
     output: str | Path | None = None,
     steps: int | None = None,
+    extend: str | int | None = None,
     plugins: Sequence[Any] = (),
     max_hours: float | None = None,
     observers: Sequence[Any] = (),
@@ -131,6 +142,10 @@ def run(
     ----------
     config, overrides, plugin, budget, output, steps, plugins
         As for `plan`.
+    extend : int or str, optional
+        Go on with a finished run for so many more steps, or such a duration of model time; in
+        place of ``steps``. An unfinished run goes on to the end that it was begun with, so that
+        the same call resumes an extension that was interrupted.
     max_hours : float, optional
         Stop, resumable, after the chunk in which this time has passed.
     observers : sequence
@@ -153,15 +168,17 @@ def run(
         Stopped early; what was committed is safe, and the same call goes on from there.
     """
     begin = time.monotonic()
-    setup = configure(
-        config,
-        overrides=overrides,
-        plugin=plugin,
-        budget=budget,
-        output=output,
-        steps=steps,
-        plugins=(*plugins, *observers),
-    )
+    options: dict[str, Any] = {
+        "overrides": tuple(overrides),
+        "plugin": plugin,
+        "budget": budget,
+        "output": output,
+        "steps": steps,
+        "plugins": (*plugins, *observers),
+    }
+    if extend is not None:
+        options["steps"] = extended(config, extend, **options)
+    setup = configure(config, **options)
     folder = setup.folder()
     folder.check()
     stop = StopRequest(None if max_hours is None else max_hours * 3600)

@@ -15,6 +15,7 @@ from simrun import __version__
 from simrun.errors import BudgetError, ConfigError, OutputExistsError
 from simrun.journal import MANIFEST, Journal, lock, new_manifest, probe_to_json, read_manifest
 from simrun.records import ProbeSpec
+from simrun.units import parse_steps
 
 # what a run leaves behind that was killed before its first manifest
 OWN_FILES = {
@@ -78,6 +79,34 @@ class RunFolder:
                 f"output.path: {directory} isn't empty and is no run of simrun",
                 "choose another folder; nothing is overwritten",
             )
+
+    def extended(self, extend: str | int) -> int:
+        """The last step of the run begun here, once it is longer by so much.
+
+        A finished run gets that many steps more. One that isn't finished keeps the end that it
+        was begun with: so the same command goes on with an extension that was interrupted.
+
+        Parameters
+        ----------
+        extend : int or str
+            Steps, or a duration of model time such as ``"2 s"``.
+
+        Raises
+        ------
+        ConfigError
+            There is no run here, or ``extend`` is neither steps nor a duration.
+        """
+        if not self.begun:
+            raise ConfigError(
+                f"extend: there is no run in {self.directory} yet", "leave it out to begin one"
+            )
+        manifest = read_manifest(self.directory)
+        try:
+            steps = round(parse_steps(extend, manifest["dt"]))
+        except ValueError as error:
+            raise ConfigError(f"extend: {error}") from None
+        finished = manifest["status"] == "done" and manifest["step"] >= manifest["end"]
+        return int(manifest["end"]) + (steps if finished else 0)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -161,7 +190,8 @@ class RunFolder:
         if end < manifest["step"]:
             raise OutputExistsError(
                 f"{self.directory} holds {manifest['step']} steps already, {end} are asked for",
-                "choose another output.path, or ask for as many steps or more",
+                f"ask for more (--steps N, --extend N), or for these (--steps {manifest['end']}), "
+                "or choose another output.path",
             )
         if end != manifest["end"] and any(math.isinf(probe.period) for probe in probes):
             raise OutputExistsError(
@@ -169,7 +199,8 @@ class RunFolder:
                 f"records the last step only",
                 "keep the number of steps, or choose another output.path",
             )
-        return Journal(self.directory, {**manifest, "end": end}, self.durable)
+        status = manifest["status"] if end == manifest["step"] else "running"
+        return Journal(self.directory, {**manifest, "end": end, "status": status}, self.durable)
 
     def _check_same(self, manifest: Mapping[str, Any]) -> None:
         before, now = manifest["identity"], json.loads(json.dumps(self.identity))

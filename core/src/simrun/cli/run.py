@@ -41,6 +41,11 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("run")
 @_common
 @click.option(
+    "--extend",
+    metavar="N|TIME",
+    help="Make a finished run longer: by so many steps, or such as `2 s`.",
+)
+@click.option(
     "--max-hours",
     type=click.FloatRange(min=0, min_open=True),
     metavar="H",
@@ -57,6 +62,7 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--deadline", type=float, hidden=True)
 def run_command(
     config: str,
+    extend: str | None,
     max_hours: float | None,
     dry_run: bool,
     in_process: bool,
@@ -65,6 +71,11 @@ def run_command(
     **options: Any,
 ) -> int:
     """Run a config, or go on with it (`run` may be left out)."""
+    if extend is not None:
+        from simrun import api
+
+        # at once, so that a restart after a crash adds nothing
+        options["steps"] = api.extended(config, extend, **options)
     if dry_run:
         return _plan(config, options)
     if not in_process:
