@@ -1,22 +1,19 @@
-"""A run that a test kills: ``crash_child.py FOLDER SINK [POINT COUNT]``.
+"""A run that tests kill, under the real engine: also a script for `fork_server`.
 
-With POINT the process kills itself by SIGKILL at the COUNT-th time that it comes by there.
+A job is ``{"folder", "sink", "point", "count"}``: with ``point`` the process kills itself by
+SIGKILL when it comes by there for the ``count``-th time.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "core"))
 
 import toy_plugin
 
 import simrun
 from simrun import durability, journal
-from simrun.sinks import npy
 
 STEPS = 60
 PROBES = [
@@ -45,12 +42,32 @@ def run(folder: Path, sink: str = "npy"):
     return simrun.run(config(folder, sink), plugins=[toy_plugin])
 
 
-#: Where a process may die: (object, function, before or after it).
+def sink_class(name: str) -> type:
+    """The class of a sink, small enough that a run of a few samples has several files."""
+    if name == "npy":
+        from simrun.sinks.npy import NpySink
+
+        return NpySink
+    if name == "hdf5":
+        from simrun_storage_hdf5 import sink
+
+        sink.SMALLEST, sink.LARGEST = 512, 1024
+        return sink.Hdf5Sink
+    from simrun_storage_zarr import layout
+    from simrun_storage_zarr.sink import ZarrSink
+
+    layout.CHUNK_BYTES, layout.SHARDS_BYTES, layout.SMALLEST_SHARD = 128, 1024, 256
+    return ZarrSink
+
+
+#: Where a process may die: (object or None for the sink, function, before or after it).
 POINTS = {
-    "before append": (npy.NpySink, "append", True),
-    "after append": (npy.NpySink, "append", False),
-    "inside sink commit": (npy._Column, "commit", False),
-    "after sink commit": (npy.NpySink, "commit", False),
+    "before append": (None, "append", True),
+    "after append": (None, "append", False),
+    "before sink commit": (None, "commit", True),
+    "after sink commit": (None, "commit", False),
+    "after sink finish": (None, "finish", False),
+    "before tidy": (None, "tidy", True),
     "before state": (journal.Journal, "_write_state", True),
     "after state": (journal.Journal, "_write_state", False),
     "before rename": (durability, "replace", True),
@@ -60,9 +77,10 @@ POINTS = {
 }
 
 
-def die_at(point: str, count: int) -> None:
+def die_at(sink: str, point: str, count: int) -> None:
     """Arrange for the death."""
     owner, name, before = POINTS[point]
+    owner = owner or sink_class(sink)
     original, calls = getattr(owner, name), [0]
 
     def wrapped(*args, **kwargs):
@@ -77,8 +95,16 @@ def die_at(point: str, count: int) -> None:
     setattr(owner, name, wrapped)
 
 
+def run_job(job: dict) -> str:
+    """Serve one job."""
+    if "point" in job:
+        die_at(job["sink"], job["point"], job["count"])
+    return run(Path(job["folder"]), job["sink"]).status
+
+
 if __name__ == "__main__":
-    where, which = Path(sys.argv[1]), sys.argv[2]
-    if len(sys.argv) > 3:
-        die_at(sys.argv[3], int(sys.argv[4]))
-    run(where, which)
+    from fork_server import serve
+
+    for each in ("npy", "hdf5", "zarr"):  # imported before the forks
+        sink_class(each)
+    serve(run_job)

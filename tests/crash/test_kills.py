@@ -1,12 +1,9 @@
-"""A run may be killed at any instant, as often as anyone likes."""
+"""A run may be killed at any instant, as often as anyone likes: the engine with each sink."""
 
 import random
+import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import crash_child
 import numpy as np
@@ -14,18 +11,45 @@ import pytest
 import toy_plugin
 
 import simrun
+from fork_server import Server
 
-CHILD = Path(crash_child.__file__)
-SYSCALLS = ("write", "pwrite64", "rename", "openat", "ftruncate", "unlink", "mkdir", "fsync")
+SINKS = ["npy", "hdf5", "zarr"]
+CALLS = "write,pwrite64,rename,renameat,renameat2,ftruncate,unlink,unlinkat,mkdir,link,fsync"
 
 
-def start(folder, *arguments):
-    return subprocess.Popen([sys.executable, str(CHILD), str(folder), "npy", *arguments])
+@pytest.fixture(scope="module")
+def server():
+    server = Server(crash_child.__file__)
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=SINKS)
+def sink(request):
+    crash_child.sink_class(request.param)  # small files here as well
+    return request.param
 
 
 def read(folder):
     with simrun.open_run(folder / "out") as run:
         return run.status, run.step, {p.name: np.array(run[p.name]) for p in run.probes}
+
+
+def read_plain(folder, sink):
+    """What a program that knows nothing of simrun sees."""
+    data = folder / "out" / "data"
+    names = [probe["name"] for probe in crash_child.PROBES]
+    if sink == "hdf5":
+        import h5py
+
+        with h5py.File(data / "probes.h5") as file:
+            return {name: file[name][()] for name in names}
+    if sink == "zarr":
+        import zarr
+
+        group = zarr.open_group(data / "probes.zarr", mode="r")
+        return {name: group[name][...] for name in names}
+    return {name: np.load(data / f"{name}.npy") for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -42,128 +66,119 @@ def folder(tmp_path):
     return tmp_path
 
 
-def check_committed_part(folder, undisturbed):
-    """What a plain reader sees after the kill is the beginning of the undisturbed samples."""
+def check_committed_part(folder, sink, undisturbed):
+    """What is committed is the beginning of the undisturbed samples, for any reader."""
     if not (folder / "out" / "manifest.json").exists():
-        return 0
+        return
     _, step, samples = read(folder)
     assert len(samples["step"]) == step
+    plain = read_plain(folder, sink) if step else {}
     for name, committed in samples.items():
         assert np.array_equal(committed, undisturbed[name][: len(committed)]), name
-        if len(committed):
-            plain = np.load(folder / "out" / "data" / f"{name}.npy", mmap_mode="r")
-            assert np.array_equal(plain[: len(committed)], committed)
-    return step
+        if step:
+            assert len(plain[name]) >= len(committed)
+            assert np.array_equal(plain[name], undisturbed[name][: len(plain[name])]), name
 
 
-def check_finished(folder, undisturbed):
+def check_finished(folder, sink, undisturbed):
+    assert crash_child.run(folder, sink).status == "done"
     status, step, samples = read(folder)
     assert (status, step) == ("done", crash_child.STEPS)
+    plain = read_plain(folder, sink)
     for name, expected in undisturbed.items():
         assert np.array_equal(samples[name], expected), name
-        assert np.array_equal(np.load(folder / "out" / "data" / f"{name}.npy"), expected)
+        assert np.array_equal(plain[name], expected), name
+    with simrun.open_run(folder / "out") as run:
+        assert run.verify() == []
 
 
-def counts(point):
-    # a sample of the passages; each point is passed once or several times a chunk
-    return [1, 2, 5] if point != "inside sink commit" else [1, 6, 22]
-
-
-@pytest.mark.parametrize(
-    ("point", "count"), [(point, n) for point in crash_child.POINTS for n in counts(point)]
-)
-def test_killed_at_a_labelled_point(folder, undisturbed, point, count):
-    assert start(folder, point, str(count)).wait(60) == -signal.SIGKILL
-    check_committed_part(folder, undisturbed)
-    crash_child.run(folder)
-    check_finished(folder, undisturbed)
-
-
-def test_killed_at_random_times_again_and_again(folder, undisturbed):
-    kills_at_random(folder, undisturbed, rounds=2, seed=1)
+@pytest.mark.parametrize("point", crash_child.POINTS)
+def test_killed_at_a_labelled_point(folder, sink, server, undisturbed, point):
+    count = 1 if point in ("after sink finish", "before tidy") else 3
+    assert server(folder=str(folder), sink=sink, point=point, count=count)[0] == -9
+    check_committed_part(folder, sink, undisturbed)
+    check_finished(folder, sink, undisturbed)
 
 
 @pytest.mark.slow
-def test_killed_at_500_random_times(folder, undisturbed):
-    kills_at_random(folder, undisturbed, rounds=500, seed=2)
+@pytest.mark.parametrize("point", crash_child.POINTS)
+def test_killed_at_each_passage_of_a_labelled_point(
+    folder, sink, server, undisturbed, point, record_count
+):
+    count = 1
+    while server(folder=str(folder), sink=sink, point=point, count=count)[0] == -9:
+        check_committed_part(folder, sink, undisturbed)
+        check_finished(folder, sink, undisturbed)
+        shutil.rmtree(folder / "out")
+        count += 1
+    assert count > 1
+    record_count(count - 1)
 
 
-def kills_at_random(folder, undisturbed, rounds, seed):
+def test_killed_at_random_times_again_and_again(folder, sink, server, undisturbed):
+    kills_at_random(folder, sink, server, undisturbed, rounds=3, seed=1)
+
+
+@pytest.mark.slow
+def test_killed_at_500_random_times(folder, sink, server, undisturbed, record_count):
+    record_count(kills_at_random(folder, sink, server, undisturbed, rounds=500, seed=2))
+
+
+def kills_at_random(folder, sink, server, undisturbed, rounds, seed):
     rng = random.Random(seed)
+    begin = time.monotonic()
+    server(folder=str(folder), sink=sink)
+    seconds = time.monotonic() - begin
+    shutil.rmtree(folder / "out")
     killed = 0
     while killed < rounds:
-        child = start(folder)
-        time.sleep(rng.uniform(0.2, 0.9))
-        child.kill()
-        killed += child.wait(60) == -signal.SIGKILL
-        check_committed_part(folder, undisturbed)
-        if (folder / "out").exists() and rng.random() < 0.2:
-            crash_child.run(folder)
-            check_finished(folder, undisturbed)
+        wait = rng.uniform(0, seconds)
+        killed += server(folder=str(folder), sink=sink, seconds=wait)[0] == -9
+        check_committed_part(folder, sink, undisturbed)
+        if (folder / "out").exists() and rng.random() < 0.3:
+            check_finished(folder, sink, undisturbed)
             shutil.rmtree(folder / "out")
-    crash_child.run(folder)
-    check_finished(folder, undisturbed)
-
-
-def kill_at_system_call(folder, name, k):
-    """Kill the run at a thread's k-th such call on its output; False: there were fewer."""
-    trace = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(folder / "out")]
-    for file in (
-        "manifest.json",
-        "manifest.json.new",
-        "data/x.npy",
-        "data/thin.npy",
-        "data/mean.npy",
-        "data/step.npy",
-        "data/probes.json",
-        "state",
-        "state/5.npz",
-        "state/10.npz",
-        "data",
-    ):
-        trace += ["-P", str(folder / "out" / file)]
-    trace += ["-e", f"trace={name}", "-e", f"inject={name}:signal=SIGKILL:when={k}"]
-    done = subprocess.run([*trace, sys.executable, str(CHILD), str(folder), "npy"], timeout=120)
-    return done.returncode != 0
+    check_finished(folder, sink, undisturbed)
+    return killed
 
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace isn't installed")
 
 
 @needs_strace
-@pytest.mark.parametrize(
-    ("name", "k"),
-    [
-        ("write", 1),
-        ("write", 30),
-        ("pwrite64", 2),
-        ("pwrite64", 19),
-        ("rename", 1),
-        ("rename", 8),
-        ("openat", 12),
-        ("ftruncate", 2),
-        ("unlink", 1),
-        ("mkdir", 2),
-    ],
-)
-def test_killed_at_a_system_call(folder, undisturbed, name, k):
-    assert kill_at_system_call(folder, name, k)
-    check_committed_part(folder, undisturbed)
-    crash_child.run(folder)
-    check_finished(folder, undisturbed)
+def test_killed_at_a_system_call(folder, sink, server, undisturbed):
+    kill_at_calls(folder, sink, server, undisturbed, 2)
 
 
 @needs_strace
 @pytest.mark.slow
-def test_killed_at_every_system_call(folder, undisturbed):
-    kills = 0
-    for name in SYSCALLS:
-        k = 1
-        while kill_at_system_call(folder, name, k):
-            check_committed_part(folder, undisturbed)
-            crash_child.run(folder)
-            check_finished(folder, undisturbed)
-            shutil.rmtree(folder / "out")
-            kills, k = kills + 1, k + 1
-        shutil.rmtree(folder / "out", ignore_errors=True)
-    assert kills > 100
+def test_killed_at_every_third_system_call(folder, sink, server, undisturbed, record_count):
+    record_count(kill_at_calls(folder, sink, server, undisturbed, None))
+
+
+def kill_at_calls(folder, sink, server, undisturbed, kills):
+    """Kill at calls spread evenly over a whole run's: strace counts each kind in each thread."""
+    log = folder / "calls"
+
+    def traced(*arguments):
+        return server(folder=str(folder), sink=sink, strace=arguments)[0]
+
+    assert traced("-e", f"trace={CALLS}", "-o", str(log)) == 0
+    shutil.rmtree(folder / "out")
+    calls = re.findall(r"^(\d+) +(\w+)\(", log.read_text(), re.MULTILINE)
+    places = [
+        (name, calls[: i + 1].count((thread, name))) for i, (thread, name) in enumerate(calls)
+    ]
+    kills = len(places) // 3 if kills is None else kills
+    killed = 0
+    for index in range(kills):
+        name, when = places[(2 * index + 1) * len(places) // (2 * kills)]
+        inject = f"inject={name}:signal=SIGKILL:when={when}"
+        status = traced("-e", f"trace={name}", "-e", inject, "-o", "/dev/null")
+        assert status in (0, -9)  # how the threads share the calls differs a little
+        killed += status == -9
+        check_committed_part(folder, sink, undisturbed)
+        check_finished(folder, sink, undisturbed)
+        shutil.rmtree(folder / "out")
+    assert killed > 0.9 * kills
+    return killed

@@ -181,7 +181,9 @@ def sources(base: Path, files: Iterable[Path]) -> dict[str, str]:
     paths = {path.resolve() for path in files}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not file or name.partition(".")[0] in _OWN:
+        top = name.partition(".")[0]
+        # thousands of modules may be loaded: most are left out before the disk is asked
+        if not file or top in _OWN or top in sys.stdlib_module_names or "site-packages" in file:
             continue
         path = Path(file).resolve()
         if path.is_relative_to(base) and "site-packages" not in path.parts and path.is_file():
