@@ -155,6 +155,7 @@ def make_plan(setup: Setup, simulation: Simulation, end: int) -> Plan:
         The run can't fit the budget or the disk.
     """
     config, hook = setup.config, setup.selection.manager.hook
+    resolve(setup.selection.sink.sink)  # its libraries count as the process's
 
     def attempt(steps: int) -> Plan:
         """A plan by the estimate for chunks of so many steps."""
