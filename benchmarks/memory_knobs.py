@@ -36,7 +36,9 @@ ROWS = [
     ("`chunk: 100`", {"chunk": 100}),
     ("`chunk: 1200` (in one piece)", {"chunk": 1200}),
     ("`sample_every: 10`", {"probes": [PROBE | {"sample_every": 10}]}),
-    ("`sample_every: 10`, `reduce: mean`", {"probes": [PROBE | {"sample_every": 10, "reduce": "mean"}]}),
+    ("`sample_every: 10`, `reduce: mean`", {
+        "probes": [PROBE | {"sample_every": 10, "reduce": "mean"}],
+    }),
     ("`format: events` of the spikes (hdf5)", {
         "probes": [PROBE | {"attribute": "output", "format": "events"}],
         "output": {"sink": "hdf5"},
