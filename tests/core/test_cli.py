@@ -441,6 +441,7 @@ def test_a_terminal_gets_a_bar_and_is_left_as_it_was(project):
     text = shown.decode()
     assert "━" in text
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    assert "opening the model (0 s)" in plain
     assert re.search(r"step \d+ of 100 ━+", plain)
     assert re.search(r"\d+% \d+\.?\d* steps/s, .* left", plain)
     assert re.search(r"memory .* [MG]iB of .* GiB, .* written, chunks of 10", plain)

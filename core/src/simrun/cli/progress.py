@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +27,7 @@ def progress() -> Iterator[Progress]:
     """An observer that shows a run on stderr; the terminal is as before when it is left."""
     console = Console(stderr=True, highlight=False)
     observer = Bar(console) if console.is_terminal else Progress(console)
+    observer.begin()
     try:
         yield observer
     finally:
@@ -43,19 +45,24 @@ class Progress:
     ----------
     start : int
         The step that the run went on from.
+    opening : float
+        Seconds before the first step: building, compiling, planning.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._recent: deque[tuple[float, int]] = deque(maxlen=20)  # (seconds, step)
         self._shown = 0.0
+        self._began = time.monotonic()
         self.start = 0
+        self.opening = 0.0
 
     @hookimpl
     def simrun_run_started(self, record: RunStarted) -> None:
         """Show the plan in a line, and the notes."""
         plan = record.plan
         self.start = plan.start
+        self.opening = time.monotonic() - self._began
         self._budget = plan.budget
         self._recent.append((0.0, plan.start))
         limit = plan.budget.host
@@ -76,6 +83,9 @@ class Progress:
         if record.step > self._recent[-1][1]:
             self._recent.append((record.seconds, record.step))
             self._show(record)
+
+    def begin(self) -> None:
+        """The model is being opened: no news for a log."""
 
     def stop(self) -> None:
         """Nothing more will come."""
@@ -113,13 +123,17 @@ class Bar(Progress):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._record: ChunkCommitted | None = None
+        self._spinner = Spinner("dots")
         self._live = Live(self, console=console, refresh_per_second=4, transient=True)
+
+    def begin(self) -> None:
+        """Show that something happens."""
+        self._live.start()
 
     @hookimpl
     def simrun_run_started(self, record: RunStarted) -> None:
-        """Start the bar."""
+        """Show the plan above the bar."""
         super().simrun_run_started(record)
-        self._live.start()
 
     @hookimpl
     def simrun_chunk_committed(self, record: ChunkCommitted) -> None:
@@ -137,7 +151,10 @@ class Bar(Progress):
         """What is on the screen now; drawn four times a second."""
         record = self._record
         if record is None:
-            return Text("the first chunk is running")
+            seconds = int(time.monotonic() - self._began)
+            what = "the first chunk is running" if self.opening else "opening the model"
+            self._spinner.update(text=f"{what} ({seconds} s)")
+            return self._spinner
         speed = self._speed(record, time.monotonic() - self._shown)
         line = Table.grid(padding=(0, 1))
         line.add_row(

@@ -90,7 +90,7 @@ def run_command(
         ended = api.run(
             config, max_hours=max_hours, chunk_limit=chunk_limit, observers=[observer], **options
         )
-    tables.show(tables.run_summary(ended, observer.start))
+    tables.show(tables.run_summary(ended, observer.start, observer.opening))
     return EXIT_CODES[ended.status]
 
 
