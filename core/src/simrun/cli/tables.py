@@ -54,13 +54,25 @@ def plan_tables(report: PlanReport) -> RenderableType:
     return Group(_facts(facts), *notes, _memory_table(plan), _probe_table(report.probes, plan))
 
 
-def run_summary(ended: RunEnded, start: int) -> RenderableType:
-    """How a run that went on from step ``start`` went, and where its samples are."""
+def run_summary(ended: RunEnded, start: int, opening: float) -> RenderableType:
+    """How a run went, and where its samples are.
+
+    Parameters
+    ----------
+    ended : RunEnded
+    start : int
+        The step that it went on from.
+    opening : float
+        Seconds before its first step.
+    """
     reason = f" ({ended.reason})" if ended.reason else ""
     facts = {"status": f"{ended.status}{reason}, step {ended.step:,} of {ended.end:,}"}
     if ended.measured_host:
-        rate = (ended.step - start) / ended.seconds
-        facts["time"] = f"{format_duration(ended.seconds)}, {rate:,.0f} steps/s"
+        rate = (ended.step - start) / max(ended.seconds - opening, 1e-9)
+        facts["time"] = (
+            f"{format_duration(ended.seconds)}, {format_duration(opening)} of them to open the "
+            f"model, then {rate:,.0f} steps/s"
+        )
         facts["host memory"] = _compared(ended.measured_host, ended.predicted_host)
     if ended.measured_device is not None:
         facts["device memory"] = _compared(ended.measured_device, ended.predicted_device)
