@@ -114,10 +114,10 @@ def test_ranges_are_quantiles_of_the_currents(overflow):
             exact = size.sort(-1).values[..., -1 - int(overflow * size.shape[-1])]
             ratio = patched.adc_range[part.row, :, :, k] / exact
             assert (ratio >= 1).all()
-            assert (ratio <= 1.008).all()
+            assert (ratio <= 1.016).all()
     saturated = torch.cat([part.saturated.flatten() for part in seen]).double().mean()
     assert saturated <= overflow
-    assert saturated >= 0.9 * overflow - 0.003
+    assert saturated >= 0.85 * overflow - 0.003
 
 
 def test_pieces_do_not_change_ranges():
@@ -128,7 +128,7 @@ def test_pieces_do_not_change_ranges():
         found.append([layer.adc_range for layer in crossbars(patched).values()])
     for a, b in zip(*found, strict=True):
         # a current on the edge of a bin may be rounded to the other side of it
-        torch.testing.assert_close(a, b, rtol=0.008, atol=0)
+        torch.testing.assert_close(a, b, rtol=0.016, atol=0)
 
 
 def test_bad_data_is_refused():

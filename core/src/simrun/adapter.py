@@ -72,6 +72,9 @@ class OpenRequest:
         Instances of the entry's ``probe_model``.
     settings : pydantic.BaseModel
         The adapter's own section of the config, an instance of its ``config_model``.
+    host_budget, device_budget : int or None
+        Bytes that the user allows, as ``memory.host`` and ``memory.device`` (or ``--budget``,
+        which on a CPU is the host's); None: what is free.
     """
 
     model: str
@@ -80,6 +83,8 @@ class OpenRequest:
     seed: int | None
     probes: tuple[ProbeRequest, ...]
     settings: Any
+    host_budget: int | None = None
+    device_budget: int | None = None
 
 
 class Simulation(ABC):
@@ -175,6 +180,10 @@ class Simulation(ABC):
     def device_peak(self) -> int | None:
         """Peak bytes of device memory since `reset_device_peak`; None where unknown."""
         return None
+
+    def metrics(self) -> Mapping[str, float]:
+        """Figures over all steps so far, for the run's summary, such as an accuracy."""
+        return {}
 
     def provenance(self) -> Mapping[str, Any]:
         """Versions and settings that the samples may depend on; JSON values."""

@@ -322,7 +322,7 @@ class RunEnded:
 
     ``status`` is ``"done"`` or ``"stopped"`` (early, resumable) or ``"failed"``;
     ``predicted_host`` and ``measured_host`` are peaks of the process's resident memory;
-    ``problems`` are failures of observers.
+    ``problems`` are failures of observers; ``metrics`` what the simulation says of itself.
     """
 
     status: Literal["done", "stopped", "failed"]
@@ -337,3 +337,4 @@ class RunEnded:
     measured_device: int | None
     output: str
     problems: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)

@@ -47,6 +47,8 @@ class RunLog:
             f"{record.status}{reason}: step {record.step} of {record.end} after "
             f"{record.seconds:.1f} s, peak {format_bytes(record.measured_host)} on the host"
         )
+        for name, value in record.metrics.items():
+            self._write(f"{name}: {value:.5g}")
 
     def trace(self, error: BaseException) -> None:
         """Log where an error came from: the message on the terminal has one line of it."""

@@ -49,6 +49,7 @@ def nothing_to_do(setup: Setup, simulation: Simulation, journal: Journal, begin:
         0,
         None,
         str(journal.directory),
+        metrics=journal.manifest.get("metrics", {}),
     )
 
 
@@ -72,7 +73,7 @@ def execute(
         journal.write()
     except OSError as error:
         raise SinkError(f"can't write to {directory}: {error}", "make room or mend it") from error
-    writer = Writer(sink, journal)
+    writer = Writer(sink, journal, simulation.probes, made.end)
     problems: dict[str, str] = {}
 
     def tell(hook: str, record: Any) -> None:
@@ -109,6 +110,7 @@ def execute(
             engine.measured_device,
             str(directory),
             tuple(problems.values()),
+            dict(simulation.metrics()),
         )
         tell("simrun_run_ended", record)
         return record
@@ -125,6 +127,9 @@ def execute(
         raise
     finally:
         writer.close()
+    if metrics := dict(simulation.metrics()):
+        journal.manifest["metrics"] = metrics
+        journal.write()
     return ended("done", "") if finished else ended("stopped", stop.reason)
 
 

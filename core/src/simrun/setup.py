@@ -136,6 +136,8 @@ def opened(setup: Setup) -> Iterator[Simulation]:
         config.seed,
         config.probes,
         config.settings,
+        config.memory.host,
+        config.memory.device if setup.budget is None else setup.budget,
     )
     with located(setup.document):
         simulation = _open(setup.adapter, request)
@@ -155,13 +157,14 @@ def make_plan(setup: Setup, simulation: Simulation, end: int) -> Plan:
         The run can't fit the budget or the disk.
     """
     config, hook = setup.config, setup.selection.manager.hook
-    resolve(setup.selection.sink.sink)  # its libraries count as the process's
+    sink = setup.selection.sink
+    resolve(sink.sink)  # its libraries count as the process's
 
     def attempt(steps: int) -> Plan:
         """A plan by the estimate for chunks of so many steps."""
         estimate = hook.simrun_estimate_memory(simulation=simulation, steps=steps)
         memory.trim()
-        estimate = planning.complete(estimate, simulation.probes, memory.resident())
+        estimate = planning.complete(estimate, simulation.probes, memory.resident(), sink)
         host, device = config.memory.host, config.memory.device
         if setup.budget is not None:
             host, device = (setup.budget, device) if estimate.shared else (host, setup.budget)

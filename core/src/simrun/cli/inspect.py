@@ -56,6 +56,7 @@ def facts(path: str, run: Run) -> dict[str, Any]:
         "plugin": run.manifest["identity"]["plugin"],
         "model": run.manifest["identity"]["model"],
         "sink": run.manifest["sink"]["name"],
+        "metrics": run.manifest.get("metrics", {}),
         "probes": [
             {
                 "name": probe.name,

@@ -76,6 +76,7 @@ def run_summary(ended: RunEnded, start: int, opening: float) -> RenderableType:
         facts["host memory"] = _compared(ended.measured_host, ended.predicted_host)
     if ended.measured_device is not None:
         facts["device memory"] = _compared(ended.measured_device, ended.predicted_device)
+    facts |= _metrics(ended.metrics)
     if ended.written:
         facts["written"] = format_bytes(ended.written)
     facts["output"] = _short(ended.output)
@@ -107,7 +108,7 @@ def run_contents(facts: Mapping[str, Any]) -> RenderableType:
         + _model_time(facts["step"], dt),
         "simulator": f"{facts['plugin']}, {facts['model']}",
         "sink": facts["sink"],
-    }
+    } | _metrics(facts["metrics"])
     return Group(_facts(head), table, Text(f"read it in Python: simrun.open_run({path!r})"))
 
 
@@ -124,6 +125,10 @@ def plugin_table(rows: Sequence[PluginInfo]) -> RenderableType:
             style=None if good else "red",
         )
     return table
+
+
+def _metrics(metrics: Mapping[str, float]) -> dict[str, str]:
+    return {name: f"{value:.5g}" for name, value in metrics.items()}
 
 
 def _memory_table(plan: Plan) -> Table:

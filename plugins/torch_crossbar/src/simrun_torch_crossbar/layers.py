@@ -165,6 +165,15 @@ class CrossbarLayer(nn.Module):
         """The weights that W amounts to, without converters, gain and offset."""
         return weights(self.grid.combine(W).mul_(self.weight_per_siemens), self.ideal_weight.shape)
 
+    def pretend(self) -> None:
+        """Take zeros for W, as if solved: to see what inference takes, before the solver works."""
+        G, weight = self.conductances, self.ideal_weight
+        by_tiles, at_once = self.config.tilewise or self.watch is not None, not self.config.tilewise
+        # calloc: not a page of it is there until it is written
+        self._transfer = torch.zeros_like(G) if by_tiles else None
+        self._effective = torch.zeros_like(weight) if at_once else None
+        self._made_from = (G._version, G.data_ptr(), G.dtype, G.device)
+
     def forget(self) -> None:
         """Give the memory of W back; the next forward pass solves again."""
         self._transfer = self._effective = None

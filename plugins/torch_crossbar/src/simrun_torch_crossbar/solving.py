@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -27,26 +28,42 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def group_bytes(
-    tiles: int, m: int, n: int, dtype: torch.dtype, ohms: tuple[float, ...], device: str
-) -> int:
-    """Bytes that solving ``tiles`` tiles at once takes: the solver's, their G and their W."""
-    zeros = Zeros(*(r == 0 for r in ohms))
-    return peak_bytes(tiles, m, n, dtype, zeros, device) + 2 * tiles * m * n * dtype.itemsize
-
-
-def group_size(
     tiles: int,
     shape: tuple[int, int],
+    stored: torch.dtype,
     dtype: torch.dtype,
     ohms: tuple[float, ...],
     device: str,
-    limit: int,
 ) -> int:
-    """The most of ``tiles`` tiles that take at most ``limit`` bytes together, at least 1."""
+    """Bytes that solving a group takes, beside all G and W.
+
+    The solver's own, and the group's conductances as they are stored (``stored``), as they are
+    solved, whether they are good (3 bytes each), and W.
+
+    Parameters
+    ----------
+    tiles : int
+        In the group.
+    shape : tuple of int
+        Rows and columns of a tile.
+    stored, dtype : torch.dtype
+        Of the conductances, and of the solver.
+    ohms : tuple of four floats
+    device : str
+        "cpu" or "cuda".
+    """
+    zeros = Zeros(*(r == 0 for r in ohms))
+    copies = 2 * dtype.itemsize + (0 if stored == dtype else stored.itemsize) + 3
+    entries = tiles * shape[0] * shape[1]
+    return peak_bytes(tiles, *shape, dtype, zeros, device) + copies * entries
+
+
+def group_size(tiles: int, limit: int, *more: Any) -> int:
+    """The most of ``tiles`` tiles whose `group_bytes` (``more`` as there) fit, at least 1."""
     low, high = 1, tiles
     while low < high:
         middle = (low + high + 1) // 2
-        if group_bytes(middle, *shape, dtype, ohms, device) <= limit:
+        if group_bytes(middle, *more) <= limit:
             low = middle
         else:
             high = middle - 1
@@ -100,7 +117,8 @@ def solve_tiles(
     for shape, places in grid.by_shape():
         jobs = [(matrix, *place) for matrix in range(len(flat)) for place in places]
         kind = G.device.type
-        size = group_size(len(jobs), shape, dtype, ohms, kind, limit or default_limit(kind))
+        most = default_limit(kind) if limit is None else limit
+        size = group_size(len(jobs), most, shape, G.dtype, dtype, ohms, kind)
         device, first = G.device, 0
         while first < len(jobs):
             group = jobs[first : first + size]

@@ -1,0 +1,45 @@
+"""Measures what a call takes on the device: the only reader of the process's memory here."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import torch
+
+
+def resident() -> int:
+    """Resident bytes of this process."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def peak_of(call: Callable[[], object], device: torch.device) -> int:
+    """Bytes by which a call's peak exceeds what was there before; the second call is measured.
+
+    The first one loads libraries and compiles what torch compiles. Without Linux's ``/proc`` a
+    CPU's peak can't be told, and 0 is returned.
+    """
+    call()
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        call()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # holes of the heap would hide what is taken
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        before = resident()
+        call()
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024
+    return max(peak - before, 0)
