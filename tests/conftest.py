@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture
 def record_count(request, record_property):
-    """Note how often the slow matrices did what they are named for; printed at the end."""
+    """Note what a test counted or measured; printed at the end."""
 
     def note(count):
         record_property("count", count)
@@ -19,4 +19,4 @@ COUNTS = pytest.StashKey[list]()
 
 def pytest_terminal_summary(terminalreporter, config):
     for node, count in config.stash.get(COUNTS, []):
-        terminalreporter.write_line(f"{count:6} {node}")
+        terminalreporter.write_line(f"{count!s:>6} {node}")
