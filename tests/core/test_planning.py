@@ -8,6 +8,7 @@ from simrun.planning import (
     BLOCK_BYTES,
     complete,
     corrected,
+    largest_consumers,
     largest_fitting,
     make_plan,
     preferred_chunk,
@@ -25,6 +26,7 @@ from simrun.records import (
     Retry,
 )
 from simrun.recovery import decide
+from simrun.sink import SinkEntry
 
 MIB = 1 << 20
 
@@ -42,10 +44,11 @@ def estimate(per_step=4000, fixed=10 * MIB, shared=True):
 
 
 PROBES = (probe(),)
+NPY = SinkEntry("npy", "", "", "")
 
 
 def plan(budget=None, chunk=None, probes=PROBES, end=100_000, alignment=1, disk=None, **kw):
-    full = complete(estimate(**kw), probes, resident=100 * MIB)
+    full = complete(estimate(**kw), probes, resident=100 * MIB, sink=NPY)
     budget = Budget(budget, None, "asked for", "-")
     return make_plan(0, end, full, budget, probes, alignment, chunk, disk)
 
@@ -58,9 +61,16 @@ def test_peak_of_shared_memory_is_the_sum_of_device_and_host():
 
 
 def test_device_memory_of_its_own_is_not_counted_on_the_host():
-    full = complete(estimate(shared=False), (probe(),), resident=100 * MIB)
+    full = complete(estimate(shared=False), (probe(),), resident=100 * MIB, sink=NPY)
     assert full.peak("host", 10) == 100 * MIB + 10 * 4000
     assert full.peak("device", 10) == 10 * MIB + 10 * 4000
+
+
+def test_what_a_sink_needs_is_counted():
+    zarr = SinkEntry("zarr", "", "", "", working_bytes=36 * MIB)
+    without, with_ = (complete(estimate(), PROBES, 100 * MIB, sink) for sink in (NPY, zarr))
+    assert with_.peak("host", 10) - without.peak("host", 10) == 36 * MIB
+    assert "sink zarr" in largest_consumers(with_, 10)
 
 
 def test_without_need_the_chunk_is_the_preferred_one():

@@ -13,6 +13,9 @@ from open_nets import open_net
 
 from simrun import planning
 from simrun.records import Chunk
+from simrun.sink import SinkEntry
+
+NPY = SinkEntry("npy", "", "", "")
 
 
 def peak():
@@ -26,7 +29,9 @@ def measure(mode, name, steps, minibatch=None):
     steps = int(steps)
     gc.collect()
     resident = psutil.Process().memory_info().rss
-    estimate = planning.complete(simulation.estimate_memory(steps), simulation.probes, resident)
+    estimate = planning.complete(
+        simulation.estimate_memory(steps), simulation.probes, resident, NPY
+    )
     Path("/proc/self/clear_refs").write_text("5")
     # two chunks, the first one's samples still held, as the writer holds them
     blocks = [

@@ -41,6 +41,13 @@ class Events:
     def __len__(self) -> int:
         return len(self.count)
 
+    def __getitem__(self, samples: slice) -> Events:
+        """The events of some consecutive samples of these."""
+        edges = np.concatenate([[0], np.cumsum(self.count)])
+        start, stop, _ = samples.indices(len(self))
+        events = slice(edges[start], edges[max(start, stop)])
+        return Events(self.count[samples], self.index[events], self.value[events])
+
 
 def encode(samples: np.ndarray[Any, Any]) -> Events:
     """The events of dense samples, shape (samples, *sample shape)."""

@@ -17,6 +17,7 @@ from simrun.records import (
     Where,
 )
 from simrun.sampling import sample_count
+from simrun.sink import SinkEntry
 from simrun.units import format_bytes
 
 # Past these a longer chunk gains nothing (a boundary costs about a millisecond), and a
@@ -44,19 +45,26 @@ def align(steps: int, alignment: int) -> int:
 
 
 def complete(
-    estimate: MemoryEstimate, probes: Sequence[ProbeSpec], resident: int
+    estimate: MemoryEstimate, probes: Sequence[ProbeSpec], resident: int, sink: SinkEntry
 ) -> MemoryEstimate:
-    """Add what the adapter can't know: the process itself and the writer's queue.
+    """Add what the adapter can't know: the process itself, the writer's queue, the sink.
 
     Parameters
     ----------
     resident : int
         Resident bytes of the process when the estimate was made.
+    sink : SinkEntry
     """
     runtime = max(resident - estimate.resident("host"), 0)
-    return estimate.with_item(
-        MemoryItem("process (interpreter, libraries)", "host", fixed=runtime, resident=True)
-    ).with_item(MemoryItem(WRITER, "host", per_step=block_bytes_per_step(probes)))
+    items = [
+        MemoryItem("process (interpreter, libraries)", "host", fixed=runtime, resident=True),
+        MemoryItem(WRITER, "host", per_step=block_bytes_per_step(probes)),
+    ]
+    if sink.working_bytes:
+        items.append(MemoryItem(f"sink {sink.name}", "host", fixed=sink.working_bytes))
+    for item in items:
+        estimate = estimate.with_item(item)
+    return estimate
 
 
 def writer_bytes_per_step(estimate: MemoryEstimate) -> float:

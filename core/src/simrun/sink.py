@@ -130,6 +130,9 @@ class SinkEntry:
     product : str
         Name, in the sink's folder, of the one file or folder that a finished run is; for
         ``simrun export``. Empty: there are several.
+    working_bytes : int
+        Most bytes that the sink takes beyond the block that it stores. It is given no more than
+        8 MiB of samples at a time (more only where one step has more).
     """
 
     name: str
@@ -138,3 +141,4 @@ class SinkEntry:
     reader: Callable[[SinkRequest], Reader] | str
     config_model: type[BaseModel] | str | None = None
     product: str = ""
+    working_bytes: int = 0

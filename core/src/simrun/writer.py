@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -17,13 +17,16 @@ import numpy as np
 from simrun import memory
 from simrun.errors import SimrunError, SinkError
 from simrun.journal import Journal
-from simrun.records import ProbeBlock
+from simrun.records import ProbeBlock, ProbeSpec
+from simrun.sampling import sample_count
 from simrun.sink import Sink
 
 # A commit is a small file and a rename; once a second is unnoticeable and loses a second.
 COMMIT_SECONDS = 1.0
 # Waking the thread costs more than a small block is worth: those are handed over together.
 BATCH_BYTES = 256 << 10
+# What a sink takes to turn samples into what it stores grows with what it is given at a time.
+PIECE_BYTES = 8 << 20
 
 State = Mapping[str, np.ndarray[Any, Any]]
 
@@ -35,11 +38,16 @@ class Writer:
     ----------
     sink : Sink
     journal : Journal
+    probes : sequence of ProbeSpec
+    end : int
+        The run's last step.
     """
 
-    def __init__(self, sink: Sink, journal: Journal) -> None:
+    def __init__(self, sink: Sink, journal: Journal, probes: Sequence[ProbeSpec], end: int) -> None:
         self._sink = sink
         self._journal = journal
+        self._probes = probes
+        self._end = end
         self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._idle = threading.Semaphore(1)
         self._error: BaseException | None = None
@@ -133,7 +141,8 @@ class Writer:
     def _do(self, action: str, argument: Any) -> None:
         if action == "append":
             for block in argument:
-                self._sink.append(block)
+                for piece in _pieces(block, self._probes, self._end):
+                    self._sink.append(piece)
                 self._appended = block.stop
                 self.written += block.nbytes
             if time.monotonic() - self._last_commit >= COMMIT_SECONDS:
@@ -149,3 +158,18 @@ class Writer:
     def _commit(self, state: State | None, status: str) -> None:
         self._journal.commit(self._appended, self._sink.commit(), state, status)
         self._last_commit = time.monotonic()
+
+
+def _pieces(block: ProbeBlock, probes: Sequence[ProbeSpec], end: int) -> Iterator[ProbeBlock]:
+    """A block as blocks of about `PIECE_BYTES`, which share its memory."""
+    count = -(-block.nbytes // PIECE_BYTES)
+    steps = max((block.stop - block.start) // max(count, 1), 1)
+    taken = dict.fromkeys(block.samples, 0)
+    for start in range(block.start, block.stop, steps):
+        stop = min(start + steps, block.stop)
+        samples = {}
+        for probe in probes:
+            first = taken[probe.name]
+            taken[probe.name] += sample_count(probe.period, start, stop, end)
+            samples[probe.name] = block.samples[probe.name][first : taken[probe.name]]
+        yield ProbeBlock(start, stop, samples)

@@ -22,7 +22,7 @@ from simrun_storage_hdf5.segment import Segment, sync_path
 CHUNK_BYTES = 1 << 20
 READ_AHEAD_BYTES = 64 << 10  # HDF5's sieve buffer, unless a program asks for another
 COPIED = ".newest"  # group of the virtual file
-COPY_BYTES = 16 << 20
+COPY_BYTES = 4 << 20
 # netCDF-4's mark of a dimension without coordinate values
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. %10d"
 

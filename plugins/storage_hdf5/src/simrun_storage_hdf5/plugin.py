@@ -17,5 +17,6 @@ def simrun_sinks() -> list[SinkEntry]:
             "simrun_storage_hdf5.reader:Hdf5Reader",
             "simrun_storage_hdf5.options:Options",
             product="probes.h5",
+            working_bytes=20 << 20,
         )
     ]

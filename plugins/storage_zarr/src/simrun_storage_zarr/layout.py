@@ -23,7 +23,7 @@ from simrun.layout import Column, Layout, chunk_shape
 # rows are read by chunks and written by shards; all columns' shards together are of this size,
 # shared out by their rates, so that what a commit rewrites of the last ones is bounded
 CHUNK_BYTES = 256 << 10
-SHARDS_BYTES = 32 << 20
+SHARDS_BYTES = 16 << 20
 SMALLEST_SHARD = 64 << 10
 EVENTS_SHARD = 4 << 20
 

@@ -17,5 +17,6 @@ def simrun_sinks() -> list[SinkEntry]:
             "simrun_storage_zarr.reader:ZarrReader",
             "simrun_storage_zarr.options:Options",
             product="probes.zarr",
+            working_bytes=36 << 20,
         )
     ]
