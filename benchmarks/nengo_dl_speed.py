@@ -94,7 +94,7 @@ class Ours:
         try:
             (folder / "data").mkdir()
             sink = NpySink(SinkRequest(folder / "data", simulation.probes, 0.001, False))
-            manifest = new_manifest(end=plan.end) | {"step": simulation.step}
+            manifest = new_manifest(identity={}, end=plan.end) | {"step": simulation.step}
             writer = Writer(sink, Journal(folder, manifest, False))
             stop = StopRequest()
             engine = Engine(

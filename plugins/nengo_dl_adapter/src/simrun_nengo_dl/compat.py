@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from simrun.errors import PluginError
@@ -34,6 +35,7 @@ def load_nengo_dl() -> Any:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    _tune_xla()
     try:
         with _without_chatter():
             tf = importlib.import_module("tensorflow")
@@ -50,6 +52,24 @@ def load_nengo_dl() -> Any:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # nengo_dl lowers it
     _mend_linear_filter()
     return nengo_dl
+
+
+# XLA ends the process for a flag that it doesn't know: only releases that were tried
+_TUNED = ("2.21.",)
+# The default lets kernels of a program run at once, by handing them from thread to thread, which
+# takes longer than most of a network's kernels do. Large ones are split among threads anyway.
+_TUNING = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
+
+
+def _tune_xla() -> None:
+    """Set XLA's flags; whoever has set one of them keeps it."""
+    try:
+        known = version("tensorflow").startswith(_TUNED)
+    except PackageNotFoundError:  # a TensorFlow of another name
+        return
+    flags = os.environ.get("XLA_FLAGS", "")
+    if known and _TUNING.split("=")[0] not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {_TUNING}".strip()
 
 
 @contextmanager
@@ -87,11 +107,11 @@ def _use_little_gpu_memory(tf: Any) -> None:
 
 @contextmanager
 def _old_keras_names(tf: Any) -> Iterator[None]:
-    version = tuple(int(part) for part in tf.__version__.split(".")[:2])
-    if version < (2, 13):
+    release = tuple(int(part) for part in tf.__version__.split(".")[:2])
+    if release < (2, 13):
         yield
         return
-    home = "keras" if version < (2, 16) else "tf_keras"
+    home = "keras" if release < (2, 16) else "tf_keras"
     # the lazy loader behind tf.keras must find its Keras before the stand-ins are there
     if not tf.keras.layers.Layer.__module__.startswith(home):
         raise PluginError(

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from simrun_nengo_dl.generators import numpy_state
 from simrun_nengo_dl.walking import NO_VALUE, Entry, Frozen, Walk, checksum
 
 
@@ -110,7 +111,7 @@ class HostState:
             walk.root = name
             walk.visit(thing, f"{index}")
         if self._roots:
-            walk.save("numpy", None, "numpy", np.random.get_state(legacy=False))
+            walk.save("numpy", None, "numpy", numpy_state())
             walk.save("random", None, "random", random.getstate())
         return walk
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ nengo_dl = load_nengo_dl()
 import tensorflow as tf  # noqa: E402 - after load_nengo_dl
 
 from nengo_dl import builder, config, utils  # noqa: E402
+from simrun_nengo_dl.calling import flat_call  # noqa: E402
 
 Tensors = tuple[Any, ...]
 
@@ -88,6 +89,8 @@ class Program:
         self._learned_keys = [k for k in tensor_graph.base_params if _is_learned(tensor_graph, k)]
         self._accumulators = [r for r in recordings if r.accumulates]
         self._functions: dict[int, Any] = {}
+        self._calls: dict[int, Callable[[Sequence[Any]], list[Any]]] = {}
+        self._steps: tuple[int, Any] | None = None
         self._seen: tuple[set[str], int] | None = None
         self._sizes: tuple[tuple[int, ...], Any] | None = None
         self.xla = xla
@@ -162,7 +165,7 @@ class Program:
         if key in self._functions:
             return
         anew = bool(self._functions)
-        self._functions.clear()
+        self.forget()
         tg = self._tg
         length = capacity if self.xla else None
         with self._context():
@@ -181,6 +184,7 @@ class Program:
                 self._trace(capacity), autograph=False, jit_compile=self.xla or None
             )
             self._functions[key] = function.get_concrete_function(*signature)
+            self._calls[key] = flat_call(self._functions[key])
         if anew:
             gc.collect()  # the operators let go of the earlier trace, which refers to itself
 
@@ -207,17 +211,19 @@ class Program:
             Rows of each recording's buffer (graph).
         """
         self.prepare(capacity, state)
-        with self._context():
-            sizes: Any = ()
+        with self._device():
+            # a boundary of chunks takes about ten times what a constant does: each counts
+            if self._steps is None or self._steps[0] != steps:
+                self._steps = steps, tf.constant(steps)
+            arguments = [self._steps[1], *state, *inputs]
+            if self._columns:
+                arguments.append(tf.constant(marks))
             if not self.xla:
                 if self._sizes is None or self._sizes[0] != rows:
                     self._sizes = (rows, tf.constant(rows, tf.int32, (len(rows),)))
-                sizes = self._sizes[1]
-            packed = tf.constant(marks) if self._columns else ()
-            function = self._functions[capacity if self.xla else 0]
-            # nested as in the signature: flat arguments take TensorFlow ten times as long
-            state, buffers = function(tf.constant(steps), state, tuple(inputs), packed, sizes)
-        return Result(tuple(state), tuple(buffers))
+                arguments.append(self._sizes[1])
+            found = self._calls[capacity if self.xla else 0](arguments)
+        return Result(tuple(found[: len(state)]), tuple(found[len(state) :]))
 
     def run_dry(self, steps: int, state: Tensors, capacity: int = 3) -> None:
         """Run up to ``capacity`` steps from ``state`` with inputs of zero; forget the result.
@@ -244,6 +250,8 @@ class Program:
     def forget(self) -> None:
         """Free the compiled functions."""
         self._functions.clear()
+        self._calls.clear()
+        self._steps = self._sizes = None  # they may be on a device that isn't used any more
 
     def _input_sizes(self) -> list[int]:
         nodes = [i.node.size_out for i in self._inputs if i.node.size_out]
@@ -257,10 +265,14 @@ class Program:
         floatx = tf.keras.backend.floatx()
         tf.keras.backend.set_floatx(self._tg.dtype)
         try:
-            with tf.device(self._tg.device):
+            with self._device():
                 yield
         finally:
             tf.keras.backend.set_floatx(floatx)
+
+    def _device(self) -> Any:
+        device = self._tg.device
+        return nullcontext() if device is None else tf.device(device)
 
     def _trace(self, capacity: int) -> Callable[..., Any]:
         recordings, tg = self._recordings, self._tg

@@ -8,7 +8,6 @@ different phases can reach in common, and tells after a chunk whether that was c
 
 from __future__ import annotations
 
-import pickle
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from simrun.errors import SimulationError
+from simrun_nengo_dl.generators import numpy_state
 from simrun_nengo_dl.host_state import key
 from simrun_nengo_dl.walking import Frozen, Walk
 
@@ -96,7 +96,7 @@ class Sharing:
 
 
 _GLOBAL_GENERATORS = {
-    ("global generator", "numpy.random"): lambda: np.random.get_state(legacy=False),
+    ("global generator", "numpy.random"): numpy_state,
     ("global generator", "random"): random.getstate,
 }
 
@@ -107,7 +107,7 @@ def _changeable(roots: Iterable[Any]) -> dict[Any, Any]:
     for root in roots:
         walk.visit(root, "")
     found = {key(entry): (entry[1], entry[3]) for entry in walk.entries}
-    return found | {name: pickle.dumps(get()) for name, get in _GLOBAL_GENERATORS.items()}
+    return found | {name: get() for name, get in _GLOBAL_GENERATORS.items()}
 
 
 def _describe(shared: Any) -> str:

@@ -17,8 +17,9 @@ from simrun_nengo_dl import events
 from simrun_nengo_dl.compat import load_nengo_dl
 from simrun_nengo_dl.estimate import Sizes, estimate
 from simrun_nengo_dl.failures import Faults, out_of_memory
+from simrun_nengo_dl.feeding import Feed
 from simrun_nengo_dl.host_state import HostState
-from simrun_nengo_dl.inputs import InputNode, aligned_empty, fill
+from simrun_nengo_dl.inputs import InputNode
 from simrun_nengo_dl.probes import Recording, columns, schedule
 from simrun_nengo_dl.program import Program
 from simrun_nengo_dl.sharing import Sharing
@@ -65,7 +66,6 @@ class NengoDLSimulation(Simulation):
     ) -> None:
         self._tg = tensor_graph
         self._program = program
-        self._ahead = program.ahead
         self._recordings = recordings
         self._inputs = inputs
         self._host = host
@@ -75,7 +75,7 @@ class NengoDLSimulation(Simulation):
         self._workspace = workspace
         self._columns = columns(recordings)
         self._fingerprint: int | None = None
-        self._arrays: list[np.ndarray[Any, Any]] = []
+        self._feed = Feed(tensor_graph, inputs, program.ahead)
         self._state = program.initial_state()
         self._extra = program.extra_variables()
         self._random = program.stateful_random()
@@ -84,7 +84,8 @@ class NengoDLSimulation(Simulation):
         self.dt = float(tensor_graph.dt)
         self.step = 0
         self.alignment = int(tensor_graph.unroll)
-        self.device = "CPU" if self._is_cpu() else self._gpu()
+        self._on_cpu = self._is_cpu()
+        self.device = "CPU" if self._on_cpu else self._gpu()
         self.notes = (
             *notes,
             *(
@@ -117,7 +118,7 @@ class NengoDLSimulation(Simulation):
             tg.minibatch_size,
             np.dtype(tg.dtype).itemsize,
             steps,
-            on_gpu=not self._is_cpu(),
+            on_gpu=not self._on_cpu,
             xla_constants=self._program.constant_bytes() if self._program.xla else None,
         )
 
@@ -141,7 +142,9 @@ class NengoDLSimulation(Simulation):
         self._faults.clear()
         self._sharing.begin()
         try:
-            inputs = self._fill_inputs(chunk.start, steps, length)
+            inputs = self._feed.tensors(
+                chunk.start, steps, length, self._sharing.phase_done, copied=not self._on_cpu
+            )
             result = program.run(steps, chunk.capacity, self._state, inputs, marks, rows)
             samples = {
                 item.spec.name: events.samples(buffer, item, n)
@@ -250,22 +253,22 @@ class NengoDLSimulation(Simulation):
     def memory_failure(self, error: BaseException) -> MemoryFailure | None:
         """TensorFlow's ResourceExhaustedError and what stands for it in XLA; MemoryError."""
         failure = out_of_memory(error)
-        if failure is not None and self._is_cpu() and failure.where == "device":
+        if failure is not None and self._on_cpu and failure.where == "device":
             return MemoryFailure("host", failure.message, failure.requested, failure.free)
         return failure
 
     def release(self) -> None:
         """Free the memory of the inputs, and what Python has left behind."""
-        self._arrays.clear()
+        self._feed.forget()
         gc.collect()
 
     def can_fall_back(self) -> bool:
         """From a GPU to the CPU."""
-        return not self._is_cpu()
+        return not self._on_cpu
 
     def fall_back(self) -> None:
         """Move the state to the CPU and trace anew for it."""
-        self._tg.device = "/cpu:0"
+        self._tg.device, self._on_cpu = "/cpu:0", True
         self._program.forget()
         with tf.device("/cpu:0"):
             self._state = tuple(tf.identity(x) for x in self._state)
@@ -276,12 +279,12 @@ class NengoDLSimulation(Simulation):
 
     def reset_device_peak(self) -> None:
         """Start a new measurement; GPUs only."""
-        if not self._is_cpu():
+        if not self._on_cpu:
             tf.config.experimental.reset_memory_stats(self._gpu())
 
     def device_peak(self) -> int | None:
         """Peak bytes on the GPU; None on a CPU."""
-        if self._is_cpu():
+        if self._on_cpu:
             return None
         return int(tf.config.experimental.get_memory_info(self._gpu())["peak"])
 
@@ -293,7 +296,7 @@ class NengoDLSimulation(Simulation):
     def close(self) -> None:
         """Free the state, the buffers and the compiled functions."""
         self._state = ()
-        self._arrays.clear()
+        self._feed.forget()
         self._program.forget()
 
     def obstacles_to_saving(self) -> list[str]:
@@ -322,36 +325,6 @@ class NengoDLSimulation(Simulation):
 
     def _gpu(self) -> str:
         return (self._tg.device or "/gpu:0").lstrip("/").upper()
-
-    def _fill_inputs(self, start: int, steps: int, length: int) -> list[Any]:
-        """Tensors of the inputs' values, which share the memory of `_arrays` on a CPU."""
-        nodes = [
-            (self._array(i, length, item.node.size_out), item, self._tg.input_funcs[item.node])
-            for i, item in enumerate(self._inputs)
-        ]
-        fill(nodes, start, steps, self.dt)
-        self._sharing.phase_done()
-        tensors = [_shared(array) for array, item, _ in nodes if item.node.size_out]
-        for index, process in enumerate(self._ahead, len(self._inputs)):
-            array = self._array(index, length, process.size)
-            array[:steps] = process.rows(start, steps)
-            tensors.append(_shared(array))
-            self._sharing.phase_done()
-        return tensors
-
-    def _array(self, index: int, length: int, size: int) -> np.ndarray[Any, Any]:
-        """Memory for an input's values in a chunk; the same for all chunks if it's large enough."""
-        tg = self._tg
-        if index == len(self._arrays):
-            self._arrays.append(aligned_empty((0, tg.minibatch_size, size), tg.dtype))
-        if len(self._arrays[index]) < length:
-            self._arrays[index] = aligned_empty((length, tg.minibatch_size, size), tg.dtype)
-        return self._arrays[index][:length]
-
-
-def _shared(array: np.ndarray[Any, Any]) -> Any:
-    """A tensor on the array's memory: a chunk is over before the array is written again."""
-    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
 def _fixed(tensor_graph: Any) -> list[Any]:
