@@ -1,6 +1,8 @@
 """The files as other programs see them: names, dimensions, units, compression, object stores."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 
@@ -150,6 +152,43 @@ def test_hdf5_final_file_can_be_moved_alone(tmp_path):
     with h5py.File(moved) as file:
         assert equal(file["spikes"][:], samples(PROBES[0], 0, END))
         assert not any(item.is_virtual for item in file.values() if hasattr(item, "is_virtual"))
+
+
+@pytest.mark.skipif(shutil.which("h5dump") is None, reason="h5dump isn't installed")
+@pytest.mark.parametrize("finished", [False, True])
+def test_hdf5_by_the_tools_of_an_older_library(finished, tmp_path):
+    """h5dump of HDF5 1.10, which MATLAB reads with as well: names, units and every byte."""
+    if finished:
+        run("hdf5", tmp_path)
+    else:
+        sink = classes("hdf5")[0](request(tmp_path))
+        sink.append(block(0, END))
+        sink.commit()
+    path = tmp_path / "data" / "probes.h5"
+
+    def h5dump(*arguments):
+        words = ["h5dump", *map(str, arguments), str(path)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    described = h5dump("-H", "-A")
+    for part in ('DATASET "spikes"', 'GROUP "raster"', 'ATTRIBUTE "units"', "DIMENSION_LIST"):
+        assert part in described
+    for probe in PROBES:
+        wanted = samples(probe, 0, END)
+        if probe.attrs.get("format") == "events" or wanted.size == 0:
+            continue
+        if wanted.dtype == bool:  # an enumeration, which h5dump writes as text only
+            found = re.findall("TRUE|FALSE", h5dump("-d", f"/{probe.name}").split("DATA {")[1])
+            assert np.array_equal(np.array(found) == "TRUE", wanted.reshape(-1))
+            continue
+        h5dump("-d", f"/{probe.name}", "-b", "LE", "-o", tmp_path / "bytes")
+        assert (tmp_path / "bytes").read_bytes() == wanted.astype(
+            wanted.dtype.newbyteorder("<")
+        ).tobytes(), probe.name
+    h5dump("-d", "/time", "-b", "LE", "-o", tmp_path / "bytes")
+    assert np.array_equal(np.fromfile(tmp_path / "bytes"), np.arange(1, END + 1) * DT)
 
 
 def test_zarr_without_consolidated_metadata_once_finished(tmp_path):
