@@ -1,6 +1,7 @@
 """The whole chunk loop with the toy simulator: the promises of `simrun.run`."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -279,3 +280,34 @@ def test_an_extension_that_was_interrupted_is_gone_on_with(project, tmp_path):
         assert 100 <= run.step <= 120
     assert simrun.run(config, extend=50).step == 150  # not 170
     same(samples(tmp_path / "out"), one)
+
+
+@pytest.fixture
+def no_locks(monkeypatch):
+    """As on a network file system without a lock manager."""
+    import errno
+    import fcntl
+
+    def refuse(descriptor, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+def test_without_locks_the_run_says_that_it_cannot_tell(project, tmp_path, no_locks):
+    config, seen = project(), []
+
+    class Watch:
+        @simrun.hookimpl
+        def simrun_run_started(self, record):
+            seen.extend(record.notes)
+
+    assert simrun.run(config, observers=[Watch()]).status == "done"
+    assert any("has no locks (No locks available), so that simrun can't tell" in n for n in seen)
+    # it said that it was gone; one that still lives has just renewed the time
+    os.utime(tmp_path / "out" / "run.lock")
+    with pytest.raises(OutputExistsError, match=r"can't tell .* writes here; one did \d s ago"):
+        simrun.run(config, steps=150)
+    os.utime(tmp_path / "out" / "run.lock", (0, 0))
+    assert simrun.run(config, steps=150).status == "done"
+    assert simrun.run(config, steps=160).status == "done"

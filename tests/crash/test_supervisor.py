@@ -20,7 +20,7 @@ from simrun.supervisor import Death, is_the_same, judge, oom_kills, supervise
 # a run of the toy that misbehaves the first times it is started
 CHILD = """
 import ctypes, os, pathlib, signal, sys, time
-sys.path[:0] = [{crash!r}]
+sys.path[:0] = {paths!r}
 import crash_child, simrun, toy_plugin
 folder, kind, times = pathlib.Path({folder!r}), {kind!r}, {times}
 marks = len(list(folder.glob("started*")))
@@ -47,6 +47,8 @@ ended = simrun.run(config, plugins=[toy_plugin, Misbehave()], chunk_limit=limit)
 sys.exit(0 if ended.status == "done" else 75)
 """
 
+PATHS = [str(Path(module.__file__).parent) for module in (crash_child, toy_plugin)]
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -68,9 +70,7 @@ def read(folder):
 
 
 def supervised(folder, kind, times=1, **settings):
-    code = CHILD.format(
-        crash=str(Path(crash_child.__file__).parent), folder=str(folder), kind=kind, times=times
-    )
+    code = CHILD.format(paths=PATHS, folder=str(folder), kind=kind, times=times)
     lines = []
     returned = supervise([sys.executable, "-c", code], folder / "out", lines.append, **settings)
     return returned, lines
@@ -138,7 +138,7 @@ def test_when_a_third_death_is_certain(one, two, same):
 
 
 def test_a_hang_is_noticed(folder, undisturbed):
-    returned, lines = supervised(folder, "hang", heartbeat_seconds=3.0)
+    returned, lines = supervised(folder, "hang", heartbeat_seconds=8.0)
     assert returned == 0
     assert "finished no chunk for too long" in lines[0]
     assert np.array_equal(read(folder)["x"], undisturbed["x"])
@@ -248,7 +248,7 @@ def test_a_second_process_on_one_output_is_refused(folder):
             sys.executable,
             "-c",
             CHILD.format(
-                crash=str(Path(crash_child.__file__).parent),
+                paths=PATHS,
                 folder=str(folder),
                 kind="hang",
                 times=9,

@@ -12,6 +12,7 @@ from simrun import conversion, models, planning, session
 from simrun.adapter import resolve
 from simrun.errors import BudgetError, ConfigError
 from simrun.interrupts import StopRequest, stop_on_signals
+from simrun.journal import probe_to_json
 from simrun.plugins import select
 from simrun.reading import Run
 from simrun.records import Plan, ProbeSpec, RunEnded
@@ -29,6 +30,31 @@ class PlanReport:
     notes: tuple[str, ...]
     output: Path
     device: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON values; sizes in bytes, lengths in steps."""
+        plan, estimate = self.plan, self.plan.estimate
+        budget = plan.budget
+        items = [
+            {"name": i.name, "where": i.where, "fixed": i.fixed, "per_step": i.per_step}
+            for i in estimate.items
+        ]
+        return {
+            "output": str(self.output),
+            "device": self.device,
+            "dt": self.dt,
+            "start": plan.start,
+            "end": plan.end,
+            "chunk": plan.chunk,
+            "reason": plan.reason,
+            "notes": list(self.notes),
+            "peak": {"host": plan.peak_host, "device": plan.peak_device},
+            "budget": {"host": budget.host, "device": budget.device},
+            "memory": items,
+            "samples": plan.output_bytes,
+            "disk_free": plan.disk_free,
+            "probes": [probe_to_json(probe) for probe in self.probes],
+        }
 
 
 def plan(
@@ -184,7 +210,7 @@ def run(
     stop = StopRequest(None if max_hours is None else max_hours * 3600)
     with stop_on_signals(stop), opened(setup) as simulation:
         end = setup.end(simulation)
-        with folder.locked():
+        with folder.locked() as notes:
             sources = models.sources(setup.document.base, simulation.sources)
             journal = folder.journal(simulation.probes, simulation.dt, end, sources)
             if journal.step >= end and journal.manifest["status"] == "done":
@@ -194,7 +220,7 @@ def run(
             if chunk_limit is not None and chunk_limit < made.chunk:
                 limit = planning.align(chunk_limit, made.alignment)
                 made = planning.with_chunk(made, limit)
-            return session.execute(setup, simulation, journal, made, stop, begin)
+            return session.execute(setup, simulation, journal, made, stop, begin, notes)
 
 
 def open_run(path: str | Path, *, plugins: Sequence[Any] = ()) -> Run:

@@ -13,7 +13,15 @@ from typing import Any
 
 from simrun import __version__
 from simrun.errors import BudgetError, ConfigError, OutputExistsError
-from simrun.journal import MANIFEST, Journal, lock, new_manifest, probe_to_json, read_manifest
+from simrun.journal import (
+    MANIFEST,
+    Journal,
+    lock,
+    new_manifest,
+    probe_to_json,
+    read_manifest,
+    show_death,
+)
 from simrun.records import ProbeSpec
 from simrun.units import parse_steps
 
@@ -109,8 +117,10 @@ class RunFolder:
         return int(manifest["end"]) + (steps if finished else 0)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[tuple[str, ...]]:
         """Hold the run's lock; a run refused by its budget leaves no new folder behind.
+
+        Gives what the user should know of the lock (see `simrun.journal.lock`).
 
         Raises
         ------
@@ -122,14 +132,14 @@ class RunFolder:
         directory, new = self.directory, not self.directory.exists()
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            descriptor = lock(directory)
+            descriptor, note = lock(directory)
         except OSError as error:
             raise ConfigError(
                 f"output.path: can't write to {directory}: {error.strerror}",
                 "choose another folder",
             ) from None
         try:
-            yield
+            yield () if note is None else (note,)
         except BudgetError:
             if new and not self.begun:
                 (directory / "run.lock").unlink()
@@ -137,6 +147,8 @@ class RunFolder:
             raise
         finally:
             os.close(descriptor)
+            if note is not None:
+                show_death(directory)
 
     def journal(
         self,

@@ -7,11 +7,13 @@ a new manifest over the old one is the commit; samples and state are safe before
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import math
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from simrun.records import ProbeSpec
 FORMAT = 1
 MANIFEST = "manifest.json"
 KEPT_STATES = 2
+SIGN_OF_LIFE_SECONDS = 300
 
 
 class Journal:
@@ -180,26 +183,62 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
-def lock(directory: Path) -> int:
-    """Take the run's lock, which dies with its holder; returns the descriptor to keep.
+def lock(directory: Path) -> tuple[int, str | None]:
+    """Take the run's lock, which dies with its holder.
+
+    Returns
+    -------
+    descriptor : int
+        To keep open.
+    note : str or None
+        That nobody can tell whether another process writes here, where that is so: some network
+        file systems have no locks. The time of the lock's file, which a run renews after each
+        chunk, has then been the only sign.
 
     Raises
     ------
     OutputExistsError
-        Another process holds it.
+        Another process holds the lock, or was alive within `SIGN_OF_LIFE_SECONDS`.
     """
     import fcntl
 
-    descriptor = os.open(directory / "run.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    path = directory / "run.lock"
+    age = time.time() - path.stat().st_mtime if path.exists() else math.inf
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         os.close(descriptor)
         raise OutputExistsError(
             f"{directory} is being written by another simrun process",
             "wait for it to end, or choose another output.path",
         ) from None
-    return descriptor
+    except OSError as error:
+        note = (
+            f"{directory}: this file system has no locks ({error.strerror}), so that simrun can't "
+            "tell whether another process writes here"
+        )
+        if age < SIGN_OF_LIFE_SECONDS:
+            os.close(descriptor)
+            raise OutputExistsError(
+                f"{note}; one did {age:.0f} s ago",
+                f"make sure that none does, then wait {SIGN_OF_LIFE_SECONDS} s or remove {path}",
+            ) from None
+        os.utime(path)
+        return descriptor, f"{note}: don't start two"
+    return descriptor, None
+
+
+def show_life(directory: Path) -> None:
+    """Renew the time of the lock's file: a chunk is done."""
+    with contextlib.suppress(OSError):
+        os.utime(directory / "run.lock")
+
+
+def show_death(directory: Path) -> None:
+    """Say by the time of the lock's file that its holder is gone."""
+    with contextlib.suppress(OSError):
+        os.utime(directory / "run.lock", (0, 0))
 
 
 def probe_to_json(probe: ProbeSpec) -> dict[str, Any]:

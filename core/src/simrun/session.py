@@ -12,13 +12,12 @@ from simrun.adapter import Simulation, resolve
 from simrun.engine import Engine
 from simrun.errors import ResumableError, SimulationError, SinkError
 from simrun.interrupts import StopRequest
-from simrun.journal import Journal
+from simrun.journal import Journal, show_life
 from simrun.plugins import notify
 from simrun.records import ChunkCommitted, Plan, RunEnded, RunStarted
 from simrun.runlog import RunLog
 from simrun.setup import Setup
 from simrun.sink import Sink, SinkRequest
-from simrun.supervisor import show_life
 from simrun.writer import Writer
 
 
@@ -60,8 +59,9 @@ def execute(
     made: Plan,
     stop: StopRequest,
     begin: float,
+    notes: tuple[str, ...] = (),
 ) -> RunEnded:
-    """Open the output, run the engine, tell the observers."""
+    """Open the output, run the engine, tell the observers; ``notes`` stand beside the adapter's."""
     directory, manager = setup.output, setup.selection.manager
     log = RunLog(directory / "run.log")
     manager.register(log, "simrun.runlog")
@@ -83,7 +83,8 @@ def execute(
     def report(record: ChunkCommitted) -> None:
         tell("simrun_chunk_committed", record)
 
-    started = RunStarted(made, simulation.probes, simulation.dt, str(directory), simulation.notes)
+    notes = (*simulation.notes, *notes)
+    started = RunStarted(made, simulation.probes, simulation.dt, str(directory), notes)
     tell("simrun_run_started", started)
     engine = Engine(
         simulation,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from simrun.errors import EXIT_RESUMABLE
+from simrun.journal import show_death
 
 RESTARTS = 3
 HEARTBEAT_SECONDS = 1800.0
@@ -79,6 +79,7 @@ def supervise(
         death = judge(child.returncode, oom_kills() > kills, hung)
         if death is None:
             return child.returncode
+        show_death(directory)
         step, chunk = _progress(directory)
         again = last is not None and is_the_same(last, (death, step, limit))
         last = death, step, limit
@@ -206,9 +207,3 @@ def _give_up(step: int, attempt: int) -> str:
             "they are allowed must change first; above is what they said (--in-process shows more)"
         )
     return f"giving up{often}; step {step} is committed, the same command goes on from there"
-
-
-def show_life(directory: Path) -> None:
-    """Called by the engine's process after each chunk."""
-    with contextlib.suppress(OSError):
-        os.utime(directory / "run.lock")
