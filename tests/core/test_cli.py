@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from toy_plugin import install
 
 import simrun
-from simrun import api, memory
+from simrun import api, discovery, doctor, memory
 from simrun.cli import main
 from simrun.units import format_bytes
 
@@ -400,6 +400,63 @@ def test_schema(project):
     assert "durability" in json.loads(invoke("schema", "npy").stdout)["properties"]
     result = invoke("schema", "tyo", code=3)
     assert "did you mean toy?" in result.stderr
+
+
+# -- for programs, shells and the ill
+
+
+def test_a_plan_for_programs(project):
+    found = json.loads(invoke("plan", project(steps=50), "--json").stdout)
+    assert (found["start"], found["end"], found["chunk"]) == (0, 50, 50)
+    assert found["peak"]["host"] == sum(i["fixed"] + 50 * i["per_step"] for i in found["memory"])
+    assert [probe["name"] for probe in found["probes"]] == ["x"]
+    assert found["samples"] == 50 * 3 * 8
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script(shell):
+    assert "_SIMRUN_COMPLETE" in invoke("completion", shell).stdout
+
+
+def test_completion_knows_commands_and_plugins(installed):
+    from click.shell_completion import BashComplete
+
+    def complete(*words):
+        shell = BashComplete(main, {}, "simrun", "_SIMRUN_COMPLETE")
+        return [item.value for item in shell.get_completions(list(words[:-1]), words[-1])]
+
+    assert complete("ins") == ["inspect"]
+    assert "toy" in complete("run", "--plugin", "t")
+
+
+def test_the_doctor_names_what_is_broken_and_what_is_missing(installed, tmp_path):
+    install(tmp_path, {"ill": "ill_plugin"}, "simrun-ill")
+    (tmp_path / "ill_plugin.py").write_text(
+        "import simrun\nfrom simrun.sink import SinkEntry\n\n\n"
+        "@simrun.hookimpl\ndef simrun_sinks():\n"
+        "    return [SinkEntry('ill', 'x', 'no_such_module_xyz:Sink', 'no_such_module_xyz:R')]\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    child = python("-m", "simrun", "doctor", "--json", env=os.environ | {"PYTHONPATH": path})
+    assert child.returncode == 3
+    found = json.loads(child.stdout)
+    problems = {plugin["name"]: plugin["problem"] for plugin in found["plugins"]}
+    assert "No module named 'no_such_module_xyz'" in problems["ill"]
+    assert problems["toy"] == problems["npy"] == ""
+    assert found["memory"][0]["bytes"] > 0
+    assert found["disk"] > 0
+    known = {plugin["name"] for plugin in found["plugins"]}
+    for name, distribution in discovery.KNOWN.items():
+        advice = {"what": f"plugin {name}", "how": f"pip install {distribution}"}
+        assert (advice in found["missing"]) == (name not in known)
+
+
+def test_the_doctors_table(installed, monkeypatch):
+    monkeypatch.setattr(doctor, "_problem", lambda kind, name: "boom" if name == "toy" else "")
+    text = invoke("doctor", code=3).stdout
+    assert re.search(r"toy +adapter +simrun-toy 1.0 +boom", text)
+    assert re.search(r"npy +sink +simrun \S+ +good", text)
+    assert "memory, the machine's free memory" in text
 
 
 # -- progress

@@ -174,6 +174,21 @@ def test_an_adapter_asked_for_as_a_sink(installed):
     assert "plugin: toy" in text
 
 
+@pytest.mark.parametrize(
+    ("version", "advice"), [(0, "upgrade the plugin"), (2, "pip install --upgrade simrun")]
+)
+def test_a_plugin_for_other_hooks_is_refused_by_name(version, advice):
+    plugin = module("of_another_time", simrun_run_ended=lambda record: None)
+    plugin.SIMRUN_HOOKS = version
+    with pytest.raises(PluginError) as caught:
+        select(None, "npy", extra=[plugin])
+    assert "of_another_time" in caught.value.message
+    assert f"version {version} of simrun's hooks, this simrun has version 1" in caught.value.message
+    assert advice in caught.value.hint
+    plugin.SIMRUN_HOOKS = hookspecs.VERSION
+    select(None, "npy", extra=[plugin])
+
+
 # -- broken
 
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     )
     from simrun.sink import SinkEntry
 
+#: A plugin's module may say ``SIMRUN_HOOKS = 1``, the version that it was written for: a simrun
+#: with other hooks then refuses it by name, in place of calling it wrongly.
+VERSION = 1
+
 hookspec = pluggy.HookspecMarker("simrun")
 hookimpl = pluggy.HookimplMarker("simrun")
 

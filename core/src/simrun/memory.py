@@ -49,10 +49,15 @@ def find_budget(host: int | None, device: int | None, device_name: str, shared: 
 
 
 def host_free() -> tuple[int, str]:
-    """Bytes that this process may hold in all, and the limit that says so.
+    """Bytes that this process may hold in all, and the limit that says so: the least one."""
+    return min(host_limits())
 
-    The least of the machine's available memory, what every cgroup above the process leaves,
-    and the address-space limit, each with what the process holds already.
+
+def host_limits() -> list[tuple[int, str]]:
+    """Bytes that this process may hold in all, by each limit that there is.
+
+    The machine's available memory, what every cgroup above the process leaves, and the
+    address-space limit, each with what the process holds already.
     """
     own = resident()
     limits = [(psutil.virtual_memory().available + own, "the machine's free memory")]
@@ -61,7 +66,7 @@ def host_free() -> tuple[int, str]:
     if soft != resource.RLIM_INFINITY:
         spare = soft - psutil.Process().memory_info().vms
         limits.append((max(spare, 0) + own, "what the address-space limit (ulimit -v) leaves"))
-    return min(limits)
+    return limits
 
 
 def gpu_free(device_name: str) -> int | None:
@@ -69,14 +74,25 @@ def gpu_free(device_name: str) -> int | None:
     kind, _, number = device_name.partition(":")
     if kind != "GPU":
         return None
+    found = gpus()
+    index = _physical(int(number or 0))
+    return found[index][1] if index < len(found) else None
+
+
+def gpus() -> list[tuple[str, int, int]]:
+    """Name, free and total bytes of each GPU that NVIDIA's management library knows."""
     import pynvml  # type: ignore[import-untyped]
 
+    found = []
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(_physical(int(number or 0)))
-        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            sizes = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            found.append((str(pynvml.nvmlDeviceGetName(handle)), int(sizes.free), int(sizes.total)))
     except pynvml.NVMLError:
-        return None
+        return found
+    return found
 
 
 def disk_free(path: Path) -> int | None:

@@ -193,6 +193,14 @@ def implementations(plugin: Any, origin: str) -> dict[str, Callable[..., Any]]:
     """
     if inspect.isclass(plugin):
         raise PluginError(f"{origin} is a class", "register a module, or an object of the class")
+    wanted = getattr(plugin, "SIMRUN_HOOKS", hookspecs.VERSION)
+    if wanted != hookspecs.VERSION:
+        older = isinstance(wanted, int) and wanted < hookspecs.VERSION
+        raise PluginError(
+            f"{origin} is written for version {wanted} of simrun's hooks, this simrun has version "
+            f"{hookspecs.VERSION}",
+            "upgrade the plugin" if older else "upgrade simrun: pip install --upgrade simrun",
+        )
     found: dict[str, Callable[..., Any]] = {}
     for name in dir(plugin):
         member = inspect.getattr_static(plugin, name, None)

@@ -16,8 +16,11 @@ from typing import Any, NoReturn
 import click
 
 from simrun import __version__
+from simrun.cli.completion import completion_command
+from simrun.cli.doctor import doctor_command
 from simrun.cli.export import export_command
 from simrun.cli.inspect import inspect_command
+from simrun.cli.plot import plot_command
 from simrun.cli.plugins import plugins_command, schema_command
 from simrun.cli.run import plan_command, run_command
 from simrun.errors import EXIT_CONFIG, SimrunError
@@ -103,8 +106,11 @@ for _command in (
     run_command,
     plan_command,
     inspect_command,
+    plot_command,
     export_command,
     plugins_command,
     schema_command,
+    doctor_command,
+    completion_command,
 ):
     main.add_command(_command)

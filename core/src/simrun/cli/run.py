@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import click
 
+from simrun.cli.completion import plugin_names
 from simrun.errors import EXIT_DONE, EXIT_RESUMABLE, EXIT_SIMULATION, BudgetError
 from simrun.units import parse_bytes
 
@@ -26,7 +28,8 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
     """The argument and the options that running and planning share."""
     for decorate in reversed([
         click.argument("config", metavar="CONFIG.yaml"),
-        click.option("--plugin", metavar="NAME", help="The simulator, in place of the config's."),
+        click.option("--plugin", metavar="NAME", shell_complete=plugin_names,
+                     help="The simulator, in place of the config's."),
         click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE",
                      help="Change a setting, such as probes.0.reduce=mean; repeatable."),
         click.option("--budget", callback=_size, metavar="SIZE",
@@ -77,7 +80,7 @@ def run_command(
         # at once, so that a restart after a crash adds nothing
         options["steps"] = api.extended(config, extend, **options)
     if dry_run:
-        return _plan(config, options)
+        return _plan(config, False, options)
     if not in_process:
         return _supervised(config, max_hours, options)
     from simrun import api
@@ -113,20 +116,27 @@ def _supervised(config: str, max_hours: float | None, options: dict[str, Any]) -
 
 @click.command("plan")
 @_common
-def plan_command(config: str, **options: Any) -> int:
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def plan_command(config: str, as_json: bool, **options: Any) -> int:
     """Show what a run would take: memory, disk, chunks."""
-    return _plan(config, options)
+    return _plan(config, as_json, options)
 
 
-def _plan(config: str, options: dict[str, Any]) -> int:
+def _plan(config: str, as_json: bool, options: dict[str, Any]) -> int:
     from simrun import api
     from simrun.cli import tables
+
+    def show(report: api.PlanReport) -> None:
+        if as_json:
+            click.echo(json.dumps(report.to_json(), indent=1))
+        else:
+            tables.show(tables.plan_tables(report))
 
     try:
         report = api.plan(config, **options)
     except BudgetError as error:
         if error.report is not None:
-            tables.show(tables.plan_tables(error.report))
+            show(error.report)
         raise
-    tables.show(tables.plan_tables(report))
+    show(report)
     return EXIT_DONE

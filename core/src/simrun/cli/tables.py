@@ -127,6 +127,35 @@ def plugin_table(rows: Sequence[PluginInfo]) -> RenderableType:
     return table
 
 
+def health(found: Mapping[str, Any]) -> RenderableType:
+    """What ``simrun doctor`` shows."""
+    facts = {key: found[key] for key in ("simrun", "python", "platform")}
+    for limit in found["memory"]:
+        facts[f"memory, {limit['limit']}"] = format_bytes(limit["bytes"])
+    for gpu in found["gpus"]:
+        facts[f"GPU {gpu['name']}"] = (
+            f"{format_bytes(gpu['free'])} free of {format_bytes(gpu['total'])}"
+        )
+    if not found["gpus"]:
+        facts["GPU"] = "none that NVIDIA's driver knows"
+    facts["disk here"] = (
+        "unknown" if found["disk"] is None else f"{format_bytes(found['disk'])} free"
+    )
+    plugins = _table("plugin", "kind", "distribution", "state")
+    for plugin in found["plugins"]:
+        plugins.add_row(
+            plugin["name"],
+            plugin["kind"],
+            f"{plugin['distribution']} {plugin['version']}",
+            plugin["problem"] or "good",
+            style="red" if plugin["problem"] else None,
+        )
+    missing = _table("not installed", "get it by")
+    for item in found["missing"]:
+        missing.add_row(item["what"], item["how"])
+    return Group(_facts(facts), plugins, *([missing] if found["missing"] else []))
+
+
 def _metrics(metrics: Mapping[str, float]) -> dict[str, str]:
     return {name: f"{value:.5g}" for name, value in metrics.items()}
 
