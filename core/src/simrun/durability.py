@@ -7,14 +7,15 @@ the death of the process (the kernel keeps what was written, so no fsync is need
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 
-def write_atomic(path: Path, data: bytes, durable: bool) -> None:
-    """Replace a file by new content: a reader sees the old or the new, never a mixture."""
+def write_atomic(path: Path, data: bytes | Sequence[bytes], durable: bool) -> None:
+    """Replace a file by new content, or its parts: a reader sees the old or the new, no mixture."""
     temporary = path.with_name(path.name + ".new")
     with temporary.open("wb") as file:
-        file.write(data)
+        file.writelines([data] if isinstance(data, bytes) else data)
         if durable:
             file.flush()
             sync_file(file.fileno())

@@ -71,8 +71,10 @@ class Grid:
     def encode(self, rows: np.ndarray[Any, Any]) -> list[bytes]:
         """The chunks of rows, encoded, in C order; the last rows of a chunk may be missing."""
         whole = -(-len(rows) // self.chunk_rows)
-        padded = np.zeros((whole * self.chunk_rows, *self._shard[1:]), self.dtype)
-        padded[(slice(len(rows)), *map(slice, self.column.shape))] = rows
+        padded = rows
+        if rows.shape != (whole * self.chunk_rows, *self._shard[1:]):
+            padded = np.zeros((whole * self.chunk_rows, *self._shard[1:]), self.dtype)
+            padded[(slice(len(rows)), *map(slice, self.column.shape))] = rows
         chunks = []
         for index in np.ndindex(whole, *self._chunks_across()):
             place = (slice(i * n, (i + 1) * n) for i, n in zip(index, self._chunk, strict=True))
@@ -81,8 +83,8 @@ class Grid:
             chunks.append(bytes(self._encoder.encode(data) if self._encoder else data.tobytes()))
         return chunks
 
-    def shard(self, chunks: Sequence[bytes]) -> bytes:
-        """A shard of encoded chunks, C order; those that follow are missing.
+    def shard(self, chunks: Sequence[bytes]) -> list[bytes]:
+        """A shard of encoded chunks, C order, in parts; those that follow are missing.
 
         The format of Zarr's ``sharding_indexed`` codec, index at the end: offset and size of
         each chunk as little-endian uint64, all bits set for a missing one, then its CRC-32C.
@@ -93,7 +95,7 @@ class Grid:
         index[: len(chunks), 0] = np.cumsum(sizes) - sizes
         index[: len(chunks), 1] = sizes
         tail = index.tobytes()
-        return b"".join([*chunks, tail, google_crc32c.value(tail).to_bytes(4, "little")])
+        return [*chunks, tail, google_crc32c.value(tail).to_bytes(4, "little")]
 
     def _chunks_across(self) -> list[int]:
         return [n // c for n, c in zip(self._shard[1:], self._chunk[1:], strict=True)]

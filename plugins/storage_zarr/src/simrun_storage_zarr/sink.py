@@ -32,7 +32,7 @@ from simrun.records import ProbeBlock
 from simrun.sink import Sink, SinkRequest
 from simrun_storage_zarr.layout import Grid, Metadata, shard_rows
 from simrun_storage_zarr.options import Options
-from simrun_storage_zarr.store import Store, open_store
+from simrun_storage_zarr.store import Content, Store, open_store
 
 FORMAT = 1
 FOLDER = "probes.zarr"
@@ -96,7 +96,7 @@ class ZarrSink(Sink):
 
     def commit(self) -> Mapping[str, Any]:
         with explained(self._store.where):
-            objects: dict[str, bytes] = {}
+            objects: dict[str, Content] = {}
             for column in self._columns.values():
                 objects |= column.unstored()
             self._store.put(objects)
@@ -189,9 +189,9 @@ class _Column:
         self._dirty = False
         self.stored = False  # whether the last shard is more than the fill value
 
-    def append(self, piece: np.ndarray[Any, Any]) -> dict[str, bytes]:
+    def append(self, piece: np.ndarray[Any, Any]) -> dict[str, Content]:
         """Take rows; returns the shards that they filled."""
-        objects: dict[str, bytes] = {}
+        objects: dict[str, Content] = {}
         piece = np.ascontiguousarray(piece, self.grid.dtype)
         if self.may_lack_shards and self.fill is None and len(piece):
             self.fill = piece[0]
@@ -223,7 +223,7 @@ class _Column:
             self._chunks += self.grid.encode(rows[:whole])
         self._rest = rows[whole:].copy()
 
-    def unstored(self) -> dict[str, bytes]:
+    def unstored(self) -> dict[str, Content]:
         """The last shard, where it isn't stored as it is."""
         if not self._dirty or not self.stored or self.grid.empty:
             return {}

@@ -7,7 +7,7 @@ A `put` of one key replaces the whole object in one step: a reader sees the old 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ import zarr.storage
 from simrun.durability import sync_directory, write_atomic
 from simrun.errors import ConfigError
 
+#: An object, or the parts of one, which is then never in memory as a whole.
+Content = bytes | Sequence[bytes]
+
 
 class Store(ABC):
     """Whole objects by key; keys are paths with slashes."""
@@ -25,7 +28,7 @@ class Store(ABC):
     where: str
 
     @abstractmethod
-    def put(self, objects: Mapping[str, bytes]) -> None:
+    def put(self, objects: Mapping[str, Content]) -> None:
         """Store objects, each in one step, in any order; they are safe on return."""
 
     @abstractmethod
@@ -49,7 +52,7 @@ class Folder(Store):
         self._root = root
         self._durable = durable
 
-    def put(self, objects: Mapping[str, bytes]) -> None:
+    def put(self, objects: Mapping[str, Content]) -> None:
         for key, data in objects.items():
             path = self._root / key
             self._make(path.parent)
@@ -83,9 +86,14 @@ class Remote(Store):
         self._root = root.rstrip("/")
         self._options = dict(options)
 
-    def put(self, objects: Mapping[str, bytes]) -> None:
+    def put(self, objects: Mapping[str, Content]) -> None:
         if objects:
-            self._filesystem.pipe({f"{self._root}/{key}": data for key, data in objects.items()})
+            self._filesystem.pipe(
+                {
+                    f"{self._root}/{key}": data if isinstance(data, bytes) else b"".join(data)
+                    for key, data in objects.items()
+                }
+            )
 
     def delete(self, keys: Iterable[str]) -> None:
         if paths := [f"{self._root}/{key}" for key in keys]:
