@@ -13,6 +13,7 @@ from pathlib import Path
 import toy_plugin
 
 import simrun
+import simrun.api  # here, not in each fork
 from simrun import durability, journal
 
 STEPS = 60

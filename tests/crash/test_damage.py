@@ -60,7 +60,10 @@ def damage(rng, folder):
     return f"{how} {path.relative_to(folder)}"
 
 
-@pytest.mark.parametrize("seed", range(200))
+SEEDS = [*range(30), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 240))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_damage_never_gives_wrong_samples(stopped, seed):
     folder, config, whole = stopped
     what = damage(random.Random(seed), folder)

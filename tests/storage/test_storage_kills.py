@@ -64,9 +64,11 @@ def test_killed_at_changes_of_the_file_system(sink, server, tmp_path):
 @pytest.mark.parametrize("sink", SINKS)
 def test_killed_at_every_change_of_the_file_system(sink, server, tmp_path, record_count):
     changes = count_changes(sink, server, tmp_path)
-    for number in range(1, changes + 1):
+    # zarr writes each array anew at each commit: hundreds of times the same
+    chosen = range(1, changes + 1, 3 if sink == "zarr" else 1)
+    for number in chosen:
         kill(sink, server, tmp_path, number)
-    record_count(changes)
+    record_count(f"{len(chosen)} of {changes}")
 
 
 def count_changes(sink, server, tmp_path):
