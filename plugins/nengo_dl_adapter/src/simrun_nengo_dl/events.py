@@ -15,7 +15,7 @@ load_nengo_dl()
 import tensorflow as tf  # noqa: E402 - after load_nengo_dl
 
 # what is looked through at a time, in elements: it bounds the memory that looking takes
-SLAB = 1 << 20
+SLAB = 1 << 18
 # where more of the elements than this are events, dense samples are as small
 SPARSE = 1 / 8
 
