@@ -13,4 +13,5 @@ ruff check
 ruff format --check
 lint-imports
 mypy
-pytest "$@"
+# tests are independent of one another and of their order
+pytest -n auto --maxprocesses 4 "$@"
