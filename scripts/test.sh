@@ -13,5 +13,6 @@ ruff check
 ruff format --check
 lint-imports
 mypy
+NO_MKDOCS_2_WARNING=1 mkdocs build --quiet --site-dir .venv-test/site
 # tests are independent of one another and of their order
 pytest -n auto --maxprocesses 4 "$@"
