@@ -29,7 +29,7 @@ def two_ensembles(neurons):
     return network
 
 
-def large(neurons=100_000, synapses=1_000_000):
+def large(neurons=100_000, synapses=1_000_000, probed=1000):
     """100,000 LIF neurons with a million random sparse synapses, a thousand neurons probed."""
     rng = np.random.default_rng(0)
     rows, columns = rng.integers(neurons, size=(2, synapses))
@@ -50,5 +50,5 @@ def large(neurons=100_000, synapses=1_000_000):
             transform=nengo.Sparse(wiring.shape, init=wiring),
             synapse=0.005,
         )
-        nengo.Probe(cells.neurons[:1000], label="spikes")
+        nengo.Probe(cells.neurons[:probed], label="spikes")
     return network
