@@ -9,7 +9,7 @@ import torch
 
 from simrun_torch_crossbar.elimination import NO_SHORTS
 from simrun_torch_crossbar.kernels import cpu
-from simrun_torch_crossbar.memory import peak_bytes
+from simrun_torch_crossbar.memory import peak_bytes, plan_bytes
 
 # /proc knows the largest resident size since it was last told to forget (5 to clear_refs).
 MEASURE = """
@@ -23,7 +23,8 @@ MEASURE = """
 
     tiles, n = map(int, sys.argv[1:])
     torch.set_num_threads(1)
-    transfer_matrix(torch.full((40, 40), 1e-5, dtype=torch.float64), (5, 2, 2, 5))
+    # the libraries are there, and no plan for these tiles
+    transfer_matrix(torch.full((3, 3), 1e-5, dtype=torch.float64), (5, 0, 2, 5))
     G = torch.full((tiles, n, n), 1e-5, dtype=torch.float64)
     W = torch.ones_like(G)
     del W  # its place is W's
@@ -35,23 +36,32 @@ MEASURE = """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize(("tiles", "n", "kernels"), [(1, 512, "1"), (8, 128, "1"), (4, 96, "0")])
+@pytest.mark.parametrize(
+    ("tiles", "n", "kernels"),
+    [(1, 128, "1"), (8, 128, "1"), (16, 64, "1"), (1, 512, "1"), (1, 512, "0")],
+)
 def test_peak_is_as_predicted(tiles, n, kernels, monkeypatch):
     if kernels == "1" and not cpu.available():
         pytest.skip("no C++ compiler here")
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(MEASURE), str(tiles), str(n)],
-        env={"SIMRUN_CROSSBAR_KERNELS": kernels, "PATH": "/usr/bin:/bin", "HOME": "/root"},
+        env={
+            "SIMRUN_CROSSBAR_KERNELS": kernels,
+            "PATH": "/usr/bin:/bin",
+            "HOME": "/root",
+            # as simrun sets it: large blocks go back when they are freed
+            "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
+        },
         capture_output=True,
         text=True,
         check=True,
     )
     if kernels == "0":
         monkeypatch.setattr(cpu, "available", lambda: False)
-    predicted = peak_bytes(tiles, n, n, torch.float64, NO_SHORTS)
-    # Beside it: the plan in Python, W's own place if not reused, and the allocator's slack.
-    spare = 12e6
-    assert 0.6 * predicted - spare < int(done.stdout) < 1.1 * predicted + spare
+    predicted = peak_bytes(tiles, n, n, torch.float64, NO_SHORTS) + plan_bytes(n, n)
+    # 10 % and 2 %, and what Python and the allocator round up in a process: half a megabyte
+    assert int(done.stdout) < 1.02 * predicted + 0.5e6
+    assert predicted < 1.1 * int(done.stdout) + 0.5e6
 
 
 def test_a_large_tile_fits():

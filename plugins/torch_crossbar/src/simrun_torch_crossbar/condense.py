@@ -20,6 +20,9 @@ from simrun_torch_crossbar.memory import forgotten, layout, parents
 
 Weights = dict[Front, torch.Tensor]
 
+AT_ONCE = 1 << 16
+"""Entries of W that are copied at once."""
+
 
 def transfer(G: torch.Tensor, zeros: Zeros, wires: Sequence[float], out: torch.Tensor) -> None:
     """Compute W.
@@ -85,10 +88,14 @@ def _transfer_on_cpu(
         cpu.merge(level, children, [done[front] for front in level], tiles, memory)
     # numpy, here and where G is checked: it wakes none of torch's threads, which would spin on
     # for a while and keep the kernels' threads from the cores.
-    driver, ground = np.arange(m)[:, None], m + np.arange(n)
-    where = ground * (ground - 1) // 2 + driver
-    for tile, couplings in enumerate(done[tree[-1][0]].numpy()):
-        np.take(couplings, where, out=out[tile].numpy(), mode="clip")
+    drivers, ground = np.arange(m)[:, None], m + np.arange(n)
+    first = ground * (ground - 1) // 2
+    some = max(1, AT_ONCE // n)  # indices of all of a large tile would take as much as its W
+    found, W = done[tree[-1][0]].numpy(), out.numpy()
+    for row in range(0, m, some):
+        where = first + drivers[row : row + some]
+        for tile in range(tiles):
+            np.take(found[tile], where, out=W[tile, row : row + some], mode="clip")
 
 
 def weights(G: torch.Tensor, zeros: Zeros, wires: Sequence[float]) -> tuple[Weights, torch.Tensor]:

@@ -18,9 +18,10 @@ def resident() -> int:
 
 
 def peak_of(call: Callable[[], object], device: torch.device) -> int:
-    """Bytes by which a call's peak exceeds what was there before; the second call is measured.
+    """Bytes by which a call's peak exceeds what was there before.
 
-    The first one loads libraries and compiles what torch compiles. Without Linux's ``/proc`` a
+    The first call, which loads libraries and compiles what torch compiles, isn't measured; the
+    next three are, since the heap gets its holes only by and by. Without Linux's ``/proc`` a
     CPU's peak can't be told, and 0 is returned.
     """
     call()
@@ -37,7 +38,8 @@ def peak_of(call: Callable[[], object], device: torch.device) -> int:
     try:
         Path("/proc/self/clear_refs").write_text("5")
         before = resident()
-        call()
+        for _ in range(3):
+            call()
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
         return 0

@@ -102,8 +102,6 @@ class CrossbarLayer(nn.Module):
     observer: Callable[[CrossbarLayer, torch.Tensor], torch.Tensor] | None = None
     #: Bytes that a group of tiles may take while it is solved; None: the solver's default.
     group_limit: int | None = None
-    #: Told of recoveries from out-of-memory.
-    report: Callable[[str], None] = staticmethod(lambda message: None)
 
     def __init__(
         self,
@@ -155,7 +153,6 @@ class CrossbarLayer(nn.Module):
             self.config.ohms,
             PRECISION[self.config.precision],
             self.group_limit,
-            self.report,
         )
         self._effective = self.effective(W) if at_once else None
         self._transfer = W if by_tiles else None

@@ -13,6 +13,9 @@ import torch
 from simrun_torch_crossbar.elimination import Front, Zeros, fronts, is_base, levels
 from simrun_torch_crossbar.kernels import cpu
 
+HOLES = 24 << 20
+"""Bytes of an allocator's heap that torch's many arrays leave unused, at most."""
+
 ALIGNMENT = 64
 """Bytes; each array begins at a multiple."""
 
@@ -104,13 +107,23 @@ def peak_bytes(
     for front in tree:
         blocks, e, k = front.count * tiles * dtype.itemsize, front.eliminated, front.kept
         nodes = front.nodes**2
-        # The front, a child's share of it; or the front, S and L, P and its copies, and K.
-        peak = max(peak, held + blocks * max(2 * nodes, nodes + 2 * e * e + 3 * e * k + 2 * k * k))
+        # The front and a child's share of it; or the front, S, L, P, and a copy of P or K.
+        peak = max(peak, held + blocks * max(2 * nodes, nodes + 2 * e * e + e * k + k * max(e, k)))
         held += blocks * k * k
         held -= sum(
             x.count * tiles * dtype.itemsize * x.kept**2 for x in forgotten(front, 1, waiting)
         )
-    return peak
+    # Many arrays of many sizes, one after the other: the heap keeps holes between them.
+    return peak + min(peak, HOLES) if device == "cpu" else peak
+
+
+def plan_bytes(m: int, n: int) -> int:
+    """Return the bytes that the order of elimination takes, kept for each shape of tile.
+
+    A megabyte for the blocks of up to 16 x 16 devices and their programs (measured), and arrays
+    of port numbers that grow with the tile.
+    """
+    return 1_200_000 + 1000 * (m + n)
 
 
 def weights_bytes(tiles: int, m: int, n: int, dtype: torch.dtype, zeros: Zeros) -> int:

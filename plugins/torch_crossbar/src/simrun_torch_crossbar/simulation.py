@@ -22,6 +22,7 @@ from simrun.units import format_bytes, parse_steps
 from simrun_torch_crossbar import footprint
 from simrun_torch_crossbar.budget import layer_bytes, memtorch_bytes, solving_peak
 from simrun_torch_crossbar.data import Source, as_tensor
+from simrun_torch_crossbar.memory import plan_bytes
 from simrun_torch_crossbar.metrics import Tally, is_classes
 from simrun_torch_crossbar.patching import crossbars
 from simrun_torch_crossbar.recording import Recorder
@@ -335,7 +336,15 @@ class CrossbarSimulation(Simulation):
                 break
             limit //= 2
         self._set_limit(limit)
-        return held, max(peak - held, self._preparation)
+        shapes = {s for x in self._layers.values() for s, _ in x.grid.by_shape()}
+        plans = sum(plan_bytes(*shape) for shape in shapes)
+        return held, plans + max(peak - held, self._preparation + self._calibration_bytes())
+
+    def _calibration_bytes(self) -> int:
+        """Of the samples to tune with: as they are read, and as the network takes them."""
+        read = self._data.calibration.read(0, 1)
+        count = min(self._settings.calibration_samples, len(self._data.calibration))
+        return count * (read.nbytes + as_tensor(read, self._dtype).nbytes)
 
     def _budget(self) -> int | None:
         host, device = self._budgets

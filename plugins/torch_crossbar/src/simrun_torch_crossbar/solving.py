@@ -6,8 +6,8 @@ The group changes memory and time, not one bit of W.
 from __future__ import annotations
 
 import gc
+import logging
 import re
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from simrun_torch_crossbar.mapping import Grid
 from simrun_torch_crossbar.memory import peak_bytes
 from simrun_torch_crossbar.solver import GROUP_BYTES, transfer_matrix
 
+log = logging.getLogger(__name__)
 _TELLING = re.compile(r"not enough memory|can't allocate memory|out of memory", re.IGNORECASE)
 
 
@@ -81,7 +82,6 @@ def solve_tiles(
     ohms: tuple[float, ...],
     dtype: torch.dtype,
     limit: int | None = None,
-    report: Callable[[str], None] = lambda message: None,
 ) -> torch.Tensor:
     """Return W of all tiles, side by side as their conductances are.
 
@@ -97,8 +97,6 @@ def solve_tiles(
         Of the solver, float32 or float64.
     limit : int, optional
         Bytes that a group of tiles may take.
-    report : callable
-        Told, in a line, of each recovery from out-of-memory.
 
     Returns
     -------
@@ -131,10 +129,10 @@ def solve_tiles(
                 torch.cuda.empty_cache()
             if len(group) > 1:
                 size = len(group) // 2
-                report(f"out of memory solving {len(group)} tiles at once: trying {size}")
+                log.warning("out of memory solving %d tiles at once: trying %d", len(group), size)
             elif device.type != "cpu":
                 device = torch.device("cpu")
-                report("out of memory solving one tile: solving on the CPU")
+                log.warning("out of memory solving one tile: solving on the CPU")
             else:
                 raise failure
     return W

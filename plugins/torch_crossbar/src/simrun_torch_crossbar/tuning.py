@@ -20,6 +20,9 @@ from simrun_torch_crossbar.patching import crossbars
 RANDOM_INPUTS = 1024
 """Random inputs that a layer is tuned with where no data are given."""
 
+AT_ONCE = 1 << 17
+"""Outputs that are added up at once, in float64."""
+
 
 @torch.no_grad()
 def calibrate(model: nn.Module, inputs: torch.Tensor, batch: int = 64) -> None:
@@ -103,9 +106,7 @@ def tune(
         return
     check_inputs(inputs)
     sums: dict[CrossbarLayer, Sums] = {layer: Sums() for layer in layers.values()}
-    _observe(
-        model, inputs, batch, lambda layer, x: sums[layer].add(*_columns(layer, x), per == "layer")
-    )
+    _observe(model, inputs, batch, lambda layer, x: _add(sums[layer], layer, x, per))
     for layer, found in sums.items():
         if found.count:
             _store(layer, *found.fit())
@@ -193,13 +194,16 @@ def _tune_alone(layer: CrossbarLayer, per: str) -> None:
     if config.dac.bits is not None:
         x = x * full / 3  # three deviations: one in 400 is clipped
     sums = Sums()
-    sums.add(*_columns(layer, x), per == "layer")
+    _add(sums, layer, x, per)
     _store(layer, *sums.fit())
 
 
-def _columns(layer: CrossbarLayer, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Outputs of the crossbar, uncorrected, and of the ideal layer, a column for each output."""
-    return tuple(layer.by_column(y) for y in (layer.raw(x), layer.ideal(x)))
+def _add(sums: Sums, layer: CrossbarLayer, x: torch.Tensor, per: str) -> None:
+    """Take in the crossbar's outputs, uncorrected, and the ideal layer's, a few at a time."""
+    found, wanted = layer.raw(x), layer.ideal(x)
+    few = max(1, AT_ONCE // found[0].numel())
+    for y, z in zip(found.split(few), wanted.split(few), strict=True):
+        sums.add(layer.by_column(y), layer.by_column(z), per == "layer")
 
 
 def _store(layer: CrossbarLayer, gain: torch.Tensor, offset: torch.Tensor) -> None:
