@@ -95,7 +95,7 @@ class Ours:
             (folder / "data").mkdir()
             sink = NpySink(SinkRequest(folder / "data", simulation.probes, 0.001, False))
             manifest = new_manifest(identity={}, end=plan.end) | {"step": simulation.step}
-            writer = Writer(sink, Journal(folder, manifest, False))
+            writer = Writer(sink, Journal(folder, manifest, False), simulation.probes, plan.end)
             stop = StopRequest()
             engine = Engine(
                 simulation, plan, writer, self.hook, stop, lambda _: None, lambda: None, 1e9

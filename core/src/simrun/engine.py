@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -48,6 +49,8 @@ class Engine:
         Called after each chunk: the supervisor's sign of life.
     checkpoint_seconds : float or None
         Time between checkpoints; None: such that they take 1 % of the time.
+    checkpoint_bytes : int or None
+        Also after so many bytes of samples.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Engine:
         report: Callable[[ChunkCommitted], None],
         alive: Callable[[], None],
         checkpoint_seconds: float | None,
+        checkpoint_bytes: int | None = None,
     ) -> None:
         self._simulation = simulation
         self._writer = writer
@@ -68,7 +72,10 @@ class Engine:
         self._report = report
         self._alive = alive
         self._checkpoint_seconds = checkpoint_seconds
+        self._checkpoint_bytes = math.inf if checkpoint_bytes is None else checkpoint_bytes
+        self._since_state = 0  # bytes of samples
         self._messages: list[str] = []
+        self._told_not_finite = 0
         self._reported = writer.committed
         self._begin = self._last_state = time.monotonic()
         self._attempts = 0
@@ -114,6 +121,7 @@ class Engine:
             if executed == 1:
                 self._check_prediction(chunk)
             if chunk.stop > self._writer.committed:
+                self._since_state += block.nbytes
                 self._writer.put(block)
             del block, snapshot  # the writer alone holds the samples now
             self._alive()
@@ -197,9 +205,11 @@ class Engine:
         if wait is None:
             cost = self._writer.state_seconds
             wait = max(FIRST_CHECKPOINT_SECONDS, cost / CHECKPOINT_SHARE)
-        if now - self._last_state >= wait and self._simulation.step >= self._writer.committed:
+        due = now - self._last_state >= wait or self._since_state >= self._checkpoint_bytes
+        # at the end the state is saved anyway
+        if due and self._writer.committed <= self._simulation.step < self.plan.end:
             self._writer.checkpoint(self._simulation.save_state())
-            self._last_state = now
+            self._last_state, self._since_state = now, 0
 
     def _finish(self) -> None:
         """Commit what was executed, with the state."""
@@ -220,6 +230,9 @@ class Engine:
 
     def _report_commits(self) -> None:
         committed = self._writer.committed
+        for name, step in list(self._writer.not_finite.items())[self._told_not_finite :]:
+            self._told_not_finite += 1
+            self._say(f"probe {name}: values that aren't finite (NaN, inf), first in step {step}")
         if committed == self._reported and not self._messages:
             return
         self._reported = committed

@@ -16,6 +16,7 @@ import numpy as np
 
 from simrun import memory
 from simrun.errors import SimrunError, SinkError
+from simrun.finiteness import first_not_finite
 from simrun.journal import Journal
 from simrun.records import ProbeBlock, ProbeSpec
 from simrun.sampling import sample_count
@@ -56,6 +57,7 @@ class Writer:
         self._batch_bytes = 0
         self._appended = journal.step
         self.written = 0  # bytes of samples appended
+        self.not_finite: dict[str, int] = {}  # probe → first step with NaN or an infinite value
         self.state_seconds = 0.0  # what the last checkpoint took
         self._thread = threading.Thread(target=self._work, name="simrun-writer", daemon=True)
         self._thread.start()
@@ -143,6 +145,8 @@ class Writer:
             for block in argument:
                 for piece in _pieces(block, self._probes, self._end):
                     self._sink.append(piece)
+                    for name, step in first_not_finite(piece, self._probes, self._end):
+                        self.not_finite.setdefault(name, step)
                 self._appended = block.stop
                 self.written += block.nbytes
             if time.monotonic() - self._last_commit >= COMMIT_SECONDS:
