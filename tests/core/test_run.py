@@ -311,3 +311,27 @@ def test_without_locks_the_run_says_that_it_cannot_tell(project, tmp_path, no_lo
     os.utime(tmp_path / "out" / "run.lock", (0, 0))
     assert simrun.run(config, steps=150).status == "done"
     assert simrun.run(config, steps=160).status == "done"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "saved"),
+    [
+        ({}, [100]),
+        ({"every_bytes": "1 kB"}, [45, 90, 100]),
+        ({"every": "1 us"}, list(range(5, 101, 5))),
+    ],
+)
+def test_states_are_saved_by_time_and_by_bytes(project, monkeypatch, checkpoint, saved):
+    """A step has 24 bytes of samples, a chunk 120: 1 kB is passed at every ninth chunk."""
+    from simrun.journal import Journal
+
+    steps = []
+    original = Journal._write_state
+
+    def recording(self, step, state):
+        steps.append(step)
+        return original(self, step, state)
+
+    monkeypatch.setattr(Journal, "_write_state", recording)
+    simrun.run(project(chunk=5, checkpoint=checkpoint))
+    assert steps == saved

@@ -119,6 +119,9 @@ class CheckpointConfig(BaseModel):
         default=None,
         description="Time between checkpoints, such as `10 min`; left out: as time allows.",
     )
+    every_bytes: Bytes | None = Field(
+        default=None, description="Also after so many bytes of samples, such as `2GiB`."
+    )
 
     @property
     def seconds(self) -> float | None:

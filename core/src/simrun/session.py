@@ -95,6 +95,7 @@ def execute(
         report,
         lambda: show_life(directory),
         setup.config.checkpoint.seconds,
+        setup.config.checkpoint.every_bytes,
     )
 
     def ended(status: Literal["done", "stopped", "failed"], reason: str) -> RunEnded:
