@@ -24,10 +24,13 @@ def open_net(name, *probes, base=HERE, seed=1, args=None, **settings):
 
 
 def run(simulation, lengths, end=None, capacity=None):
-    """Execute chunks of these lengths; the samples of all of them, joined."""
+    """Execute chunks of these lengths; the samples of all of them, joined.
+
+    The capacity is the one that XLA has compiled for already, if it isn't given.
+    """
     start = simulation.step
     end = start + sum(lengths) if end is None else end
-    capacity = max(lengths) if capacity is None else capacity
+    capacity = capacity or max(*lengths, 1, simulation._program.usual_capacity())
     blocks = []
     for length in lengths:
         step = simulation.step

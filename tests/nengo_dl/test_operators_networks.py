@@ -148,7 +148,13 @@ def test_float64_spikes_are_cores(name):
             np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", NETS)
+# the adapter's tests have the other kinds of network
+HERE_ONLY = {"passthrough", "convolution", "pes to neurons", "voja", "filtered noise"}
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in HERE_ONLY else pytest.param(n, marks=pytest.mark.slow) for n in NETS]
+)
 def test_chunks_are_one_piece(name):
     net = NETS[name]()
     settings(net, "float32")

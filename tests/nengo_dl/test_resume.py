@@ -18,7 +18,7 @@ def save(folder):
     for case in CASES:
         name, mode = case.split("-")
         simulation = open_net(name, compile=mode)
-        run(simulation, [4, 7], end=100, capacity=7)
+        run(simulation, [4, 7], end=100)
         np.savez(folder / f"{case}.npz", **simulation.save_state())
 
 

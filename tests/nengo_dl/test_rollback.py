@@ -23,13 +23,13 @@ CASES = [
 @pytest.mark.parametrize(("name", "mode"), CASES)
 def test_restore_goes_back_exactly(name, mode):
     simulation = open_net(name, compile=mode)
-    run(simulation, [9], capacity=20)
+    run(simulation, [9])
     snapshot = simulation.snapshot()
-    expected = run(simulation, [20], capacity=20)
+    expected = run(simulation, [20])
     for lengths in ([20], [3, 17]):
         simulation.restore(snapshot)
         assert simulation.step == 9
-        assert_same(run(simulation, lengths, capacity=20), expected)
+        assert_same(run(simulation, lengths), expected)
     assert any(np.ptp(array) > 0 for array in expected.values())
 
 

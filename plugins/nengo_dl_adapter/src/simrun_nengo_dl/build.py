@@ -57,6 +57,8 @@ def build_network(network: nengo.Network, settings: Settings, seed: int | None) 
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="No GPU support detected")
+            # it isn't known yet: `operators` may have one, and says so where it hasn't
+            warnings.filterwarnings("ignore", message=".* does not have a native TensorFlow impl")
             simulator = _Built(
                 network,
                 dt=settings.dt,

@@ -146,7 +146,10 @@ def _program(
     return (
         program,
         workspace,
-        [f"executed kernel by kernel (compile: graph), as {reason}" for reason in why],
+        [
+            *(f"executed kernel by kernel (compile: graph), as {reason}" for reason in why),
+            *(f"neurons of type {kind} run in Python" for kind in operators.python_neurons(graph)),
+        ],
     )
 
 

@@ -38,6 +38,9 @@ from simrun_nengo_dl.calling import flat_call  # noqa: E402
 
 Tensors = tuple[Any, ...]
 
+# as the core's planner chooses them: another choice compiles once more
+_USUAL_STEPS, _USUAL_BYTES = 1000, 32 << 20
+
 _RANDOM = {
     "RandomUniform", "RandomStandardNormal", "RandomPoissonV2", "RandomUniformInt",
     "TruncatedNormal", "RandomGamma", "Multinomial", "RandomShuffle", "RngReadAndSkip",
@@ -225,7 +228,7 @@ class Program:
             found = self._calls[capacity if self.xla else 0](arguments)
         return Result(tuple(found[: len(state)]), tuple(found[len(state) :]))
 
-    def run_dry(self, steps: int, state: Tensors, capacity: int = 3) -> None:
+    def run_dry(self, steps: int, state: Tensors, capacity: int) -> None:
         """Run up to ``capacity`` steps from ``state`` with inputs of zero; forget the result.
 
         XLA has then compiled the program for chunks of that capacity.
@@ -236,8 +239,26 @@ class Program:
             tf.zeros((length, tg.minibatch_size, size), tg.dtype) for size in self._input_sizes()
         ]
         marks = np.ones((length, self._columns), np.int32)
-        rows = (capacity + 1,) * len(self._recordings)
+        rows = (steps + 1,) * len(self._recordings)
         self.run(steps, capacity, state, inputs, marks, rows)
+
+    def usual_capacity(self) -> int:
+        """The chunk length, in steps, that a plan without need or wish takes."""
+        per_step = sum(r.spec.bytes_per_step for r in self._recordings) + self._input_bytes()
+        steps = min(_USUAL_STEPS, int(_USUAL_BYTES / per_step)) if per_step else _USUAL_STEPS
+        return max(steps // self._tg.unroll, 1) * self._tg.unroll
+
+    def dry_bytes(self, steps: int, capacity: int) -> int:
+        """Bytes of the inputs and buffers of `run_dry`."""
+        rows = [r.rows(capacity) if self.xla else steps + 1 for r in self._recordings]
+        sizes = [int(np.prod(r.shape)) * r.spec.dtype.itemsize for r in self._recordings]
+        length = capacity if self.xla else steps
+        return int(np.dot(rows, sizes)) + length * self._input_bytes()
+
+    def _input_bytes(self) -> int:
+        """Bytes of the inputs of a step."""
+        values = self._tg.minibatch_size * sum(self._input_sizes())
+        return values * np.dtype(self._tg.dtype).itemsize
 
     def is_pure(self) -> bool:
         """Whether a chunk has no effect but its results."""

@@ -30,14 +30,15 @@ def warm_up(graph: Any, program: Program) -> int | None:
         where it wasn't measured.
     """
     state = program.initial_state()
+    capacity = program.usual_capacity()
     try:
-        program.run_dry(0, state)
+        program.run_dry(0, state, capacity)
         graph.build_post()
-        return _measured(program, state) if program.is_pure() else None
+        return _measured(program, state, capacity) if program.is_pure() else None
     except (tf.errors.OpError, MemoryError) as error:
         if out_of_memory(error) is None:
             raise
-    # three steps' samples are too much: let the run find out what is not
+    # such a chunk's samples are too much: let the run find out what is not
     program.forget()
     gc.collect()
     program.prepare(1, state)
@@ -45,17 +46,18 @@ def warm_up(graph: Any, program: Program) -> int | None:
     return None
 
 
-def _measured(program: Program, state: Any) -> int | None:
-    """Bytes that a step takes beyond what is held."""
-    program.run_dry(_STEPS, state)  # threads and allocators grow the first time
+def _measured(program: Program, state: Any, capacity: int) -> int | None:
+    """Bytes that a step takes beyond what is held, inputs and samples apart."""
+    steps = min(_STEPS, capacity)
+    program.run_dry(steps, state, capacity)  # threads and allocators grow the first time
     gc.collect()
     try:
         _CLEAR.write_text("5")  # the peak is counted from here
     except OSError:  # not Linux, or not allowed
         return None
     before = _bytes("VmRSS")
-    program.run_dry(_STEPS, state)
-    peak = max(_bytes("VmHWM") - before, 0)
+    program.run_dry(steps, state, capacity)
+    peak = max(_bytes("VmHWM") - before - program.dry_bytes(steps, capacity), 0)
     # a graph's kernels run in an order that varies, and with it what is held at one time
     return peak if program.xla else peak * 3 // 2
 

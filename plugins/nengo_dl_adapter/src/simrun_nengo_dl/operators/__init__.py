@@ -21,12 +21,12 @@ from nengo_dl.signals import SignalDict
 
 from . import neurons, spiking
 from .ahead import AheadProcess
-from .reasons import why_not_xla
+from .reasons import python_neurons, why_not_xla
 from .slices import SlicedSignals
 from .sparse import PaddedRows
 from .synapses import input_process
 
-__all__ = ["AheadProcess", "install", "why_not_xla"]
+__all__ = ["AheadProcess", "install", "python_neurons", "why_not_xla"]
 
 
 def install(graph: Any, *, xla: bool) -> list[AheadProcess]:

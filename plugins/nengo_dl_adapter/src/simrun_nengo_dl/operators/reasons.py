@@ -37,6 +37,15 @@ def why_not_xla(graph: Any) -> list[str]:
     return reasons
 
 
+def python_neurons(graph: Any) -> list[str]:
+    """Names of the neuron types that are executed in Python, after `install`."""
+    names = set()
+    for ops, build in graph.op_builder.op_builds.items():
+        if isinstance(getattr(build, "built_neurons", build), GenericNeuronBuilder):
+            names.add(type(ops[0].neurons).__name__)
+    return sorted(names)
+
+
 _NODE = "a nengo_dl.TensorNode with a TensorFlow function, or a node without input, compiles"
 _NEURONS = "one of nengo's own neuron types compiles"
 _PROCESS = "a LinearFilter, Lowpass, Alpha or Triangle synapse compiles"
