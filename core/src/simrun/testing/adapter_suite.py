@@ -70,7 +70,7 @@ class AdapterSuite(AdapterDriver):
                 assert len(probe.dims) == len(probe.shape), probe.name
                 assert probe.period == period, probe.name
                 assert probe.period >= 1, probe.name
-                json.dumps(dict(probe.attrs), allow_nan=False)
+                _check_json(probe.attrs, f"attrs of {probe.name}")
             declared = {each["name"]: each for each in self.config.get("probes", ())}
             assert names[len(names) - len(declared) :] == list(declared), (
                 "probes of the config come in its order, after those of the model"
@@ -88,7 +88,7 @@ class AdapterSuite(AdapterDriver):
             assert isinstance(simulation.device, str)
             assert all(isinstance(note, str) and note for note in simulation.notes)
             assert all(path.is_file() for path in simulation.sources)
-            json.dumps(dict(simulation.provenance()), allow_nan=False)
+            _check_json(simulation.provenance(), "provenance()")
             self.execute(simulation, [simulation.alignment])
             assert all(isinstance(v, float | int) for v in simulation.metrics().values())
             assert simulation.device_peak() is None or simulation.device_peak() >= 0  # type: ignore[operator]
@@ -360,6 +360,13 @@ class AdapterSuite(AdapterDriver):
         begun = {name: expected[name][: len(array)] for name, array in found.items()}
         assert_same(found, begun, "the adapter went on when memory ran out")
         return None
+
+
+def _check_json(values: Mapping[str, Any], what: str) -> None:
+    try:
+        json.dumps(dict(values), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"{what} isn't made of JSON values: {error}") from None
 
 
 def _splits(units: int, unit: int, count: int) -> Iterator[list[int]]:

@@ -49,7 +49,8 @@ def samples(probe: ProbeSpec, start: int, stop: int, end: int = END) -> np.ndarr
     steps = recorded_steps(probe.period, start, stop, end)
     key = probe.name, probe.shape, probe.dtype.str
     rows = [_sample(*key, int(step)) for step in steps]
-    return np.stack(rows) if rows else np.zeros((0, *probe.shape), probe.dtype)
+    # np.stack would make the byte order the machine's
+    return np.array(rows, probe.dtype).reshape(len(rows), *probe.shape)
 
 
 @cache

@@ -24,6 +24,7 @@ from simrun.testing.children import InOtherProcesses
 from simrun.testing.sink_cases import CHUNK, DENSE, DT, END, EVENTS, block, same, samples
 
 Commit = tuple[int, Mapping[str, Any] | None]
+LONG = 600  # steps of a run that fills a disk
 PIECE = 8 << 20  # the most that a sink is given at a time
 
 
@@ -91,19 +92,20 @@ class SinkDriver(InOtherProcesses):
         """Open the sink."""
         return self.opening()[0](self.request(folder, record, durable))
 
-    def append(self, sink: Sink, start: int, stop: int, chunk: int = CHUNK) -> None:
+    def append(self, sink: Sink, start: int, stop: int, chunk: int = CHUNK, end: int = END) -> None:
         """Append the samples of steps ``start+1 … stop``."""
         for at in range(start, stop, chunk):
             to = min(at + chunk, stop)
-            sink.append(block(at, to, self.probes, as_events=at % 2 == 1))
+            sink.append(block(at, to, self.probes, end, as_events=bool(at % 2)))
 
     def drive(
         self,
         folder: Path,
         end: int = END,
         *,
+        chunk: int = CHUNK,
         durable: bool = False,
-        every: int = 2,
+        every: int = 3,  # such that the last blocks are left for `finish`
         watch: faults.KillAt | None = None,
         pause: float = 0.0,
     ) -> None:
@@ -121,8 +123,8 @@ class SinkDriver(InOtherProcesses):
         sink = watch.around(sink) if watch else sink
         blocks = 0
         while step < end:
-            stop = min(step + CHUNK, end)
-            self.append(sink, step, stop)
+            stop = min(step + chunk, end)
+            self.append(sink, step, stop, chunk, end)
             step, blocks = stop, blocks + 1
             if blocks % every == 0:
                 commit(sink.commit())
@@ -169,16 +171,16 @@ class SinkDriver(InOtherProcesses):
             assert least <= len(found) <= (least if exact else len(expected)), where
             assert same(found, expected[: len(found)]), where
 
-    def check_goes_on(self, folder: Path) -> None:
+    def check_goes_on(self, folder: Path, end: int = END) -> None:
         """What is left can be read, and a run that goes on ends as if nothing had been."""
         step, record = manifest(folder)
         if record is not None:
-            self.check(folder, step, record)
-        self.drive(folder)
+            self.check(folder, step, record, end)
+        self.drive(folder, end, chunk=30 if end > END else CHUNK)
         step, record = manifest(folder)
-        assert step == END
-        self.check_reader(folder, END, record)
-        self.check_raw(folder, END, exact=True)
+        assert step == end
+        self.check_reader(folder, end, record, end)
+        self.check_raw(folder, end, end, exact=True)
 
     def job_killed(self, folder: str, label: str, count: int, durable: bool) -> int:
         """A run that is killed at a label; the number of times that it came by."""
@@ -197,7 +199,7 @@ class SinkDriver(InOtherProcesses):
         """Class and text of what is raised when files may not grow beyond ``size`` bytes."""
         with faults.limited_files(size) if size else nullcontext():
             try:
-                self.drive(Path(folder), every=1)
+                self.drive(Path(folder), LONG, chunk=30, every=1)
             except Exception as error:
                 return [type(error).__name__, str(error), str(getattr(error, "exit_code", ""))]
         return []
