@@ -246,10 +246,12 @@ def _explained(directory: Path) -> Iterator[None]:
     """Turn the operating system's errors into `SinkError`."""
     try:
         yield
-    except OSError as error:
-        # HDF5 reports errno in its text only
+    except (OSError, RuntimeError) as error:
+        # HDF5 reports errno in its text only, and a flush that fails as a RuntimeError
         found = re.search(r"errno = (\d+)", str(error))
-        number = error.errno or (int(found[1]) if found else None)
+        number = getattr(error, "errno", None) or (int(found[1]) if found else None)
+        if isinstance(error, RuntimeError) and number is None:
+            raise
         reason = os.strerror(number) if number else str(error)
         raise SinkError(f"{directory}: {reason}", _HINTS.get(number, _HINTS[None])) from error
 
