@@ -22,8 +22,10 @@ from simrun.records import ProbeBlock, ProbeSpec
 from simrun.sampling import sample_count
 from simrun.sink import Sink
 
-# A commit is a small file and a rename; once a second is unnoticeable and loses a second.
-COMMIT_SECONDS = 1.0
+# A commit is mostly a small file and a rename: once a second is unnoticeable and loses a second.
+# Where it takes longer (many probes, a slow disk) it comes more seldom, to take 1 % of the time.
+COMMIT_SECONDS, LONGEST_COMMIT_SECONDS = 1.0, 30.0
+COMMIT_SHARE = 0.01
 # Waking the thread costs more than a small block is worth: those are handed over together.
 BATCH_BYTES = 256 << 10
 # What a sink takes to turn samples into what it stores grows with what it is given at a time.
@@ -56,6 +58,7 @@ class Writer:
         self._batch: list[ProbeBlock] = []
         self._batch_bytes = 0
         self._appended = journal.step
+        self._commit_seconds = 0.0  # what the last took, without a state
         self.written = 0  # bytes of samples appended
         self.not_finite: dict[str, int] = {}  # probe → first step with NaN or an infinite value
         self.state_seconds = 0.0  # what the last checkpoint took
@@ -149,7 +152,8 @@ class Writer:
                         self.not_finite.setdefault(name, step)
                 self._appended = block.stop
                 self.written += block.nbytes
-            if time.monotonic() - self._last_commit >= COMMIT_SECONDS:
+            wait = max(COMMIT_SECONDS, self._commit_seconds / COMMIT_SHARE)
+            if time.monotonic() - self._last_commit >= min(wait, LONGEST_COMMIT_SECONDS):
                 self._commit(None, "running")
         elif action == "commit":
             begin = time.monotonic()
@@ -160,8 +164,11 @@ class Writer:
             self._sink.tidy()
 
     def _commit(self, state: State | None, status: str) -> None:
+        begin = time.monotonic()
         self._journal.commit(self._appended, self._sink.commit(), state, status)
         self._last_commit = time.monotonic()
+        if state is None:
+            self._commit_seconds = self._last_commit - begin
 
 
 def _pieces(block: ProbeBlock, probes: Sequence[ProbeSpec], end: int) -> Iterator[ProbeBlock]:
