@@ -20,6 +20,7 @@ from simrun.cli.completion import completion_command
 from simrun.cli.doctor import doctor_command
 from simrun.cli.export import export_command
 from simrun.cli.inspect import inspect_command
+from simrun.cli.new_plugin import new_plugin_command
 from simrun.cli.plot import plot_command
 from simrun.cli.plugins import plugins_command, schema_command
 from simrun.cli.run import plan_command, run_command
@@ -112,5 +113,6 @@ for _command in (
     schema_command,
     doctor_command,
     completion_command,
+    new_plugin_command,
 ):
     main.add_command(_command)

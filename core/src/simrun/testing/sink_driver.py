@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 
 from simrun import memory
 from simrun.adapter import resolve
@@ -64,11 +65,17 @@ class SinkDriver(InOtherProcesses):
         """What is stored in the tests."""
         return (*DENSE, *EVENTS) if self.stores_events else DENSE
 
-    def prepare(self) -> None:
-        """Called before everything else, in the test and in other processes.
+    def small_files(self, patch: pytest.MonkeyPatch) -> None:
+        """Make the sink's files so small that a run of 66 steps has several; optional.
 
-        A subclass may make the sink's files so small that a run of 66 steps has several.
+        Parameters
+        ----------
+        patch : pytest.MonkeyPatch
+            ``patch.setattr(module, "SEGMENT_BYTES", 1024)`` is undone after the test.
         """
+
+    def prepare(self) -> None:
+        """Import what a run imports, before jobs are forked."""
         self.opening()
 
     def opening(self) -> tuple[Callable[..., Sink], Callable[..., Reader]]:
@@ -184,6 +191,7 @@ class SinkDriver(InOtherProcesses):
 
     def job_killed(self, folder: str, label: str, count: int, durable: bool) -> int:
         """A run that is killed at a label; the number of times that it came by."""
+        self.small_files(pytest.MonkeyPatch())
         killer = faults.kill_at(label, count)
         passing = faults.watched_changes(before=lambda *_: killer.pass_by("change"))
         with passing if label == "change" else nullcontext():
@@ -192,11 +200,13 @@ class SinkDriver(InOtherProcesses):
 
     def job_slow(self, folder: str) -> None:
         """A run on a slow disk."""
+        self.small_files(pytest.MonkeyPatch())
         with faults.slow_disk(0.002):
             self.drive(Path(folder), every=1, pause=0.002)
 
     def job_disk_full(self, folder: str, size: int | None) -> list[str]:
         """Class and text of what is raised when files may not grow beyond ``size`` bytes."""
+        self.small_files(pytest.MonkeyPatch())
         with faults.limited_files(size) if size else nullcontext():
             try:
                 self.drive(Path(folder), LONG, chunk=30, every=1)

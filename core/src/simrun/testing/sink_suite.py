@@ -24,7 +24,8 @@ from simrun.testing.sink_driver import LONG, SinkDriver, damaged, manifest, plai
 
 # allocators and libraries keep this much, whatever is stored
 SLACK = 8 << 20
-LABELS = tuple(label for label in faults.LABELS if "chunk" not in label and label != "change")[1:]
+LABELS = tuple(label for label in faults.LABELS if label.split()[-1] not in ("chunk", "report"))
+TELLING = ("after append", "after commit", "after manifest", "after finish", "after tidy")
 
 
 class SinkSuite(SinkDriver):
@@ -37,8 +38,8 @@ class SinkSuite(SinkDriver):
     bad: ClassVar[Mapping[str, tuple[Mapping[str, Any], Sequence[str]]]] = {}
 
     @pytest.fixture(autouse=True)
-    def _prepared(self) -> None:
-        self.prepare()
+    def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.small_files(monkeypatch)
 
     @pytest.mark.parametrize("durable", [False, True])
     def test_samples_come_back(self, tmp_path: Path, durable: bool) -> None:
@@ -158,7 +159,7 @@ class SinkSuite(SinkDriver):
         self, tmp_path: Path, simrun_children: Children, simrun_thorough: bool
     ) -> None:
         """SIGKILL before and after each call: law 1."""
-        for label in LABELS:
+        for label in LABELS[:-1] if simrun_thorough else TELLING:
             once = "finish" in label or "tidy" in label
             for count in [1] if once else range(1, 13) if simrun_thorough else [4]:
                 if not self._killed(tmp_path / "run", simrun_children, label, count):
@@ -174,7 +175,7 @@ class SinkSuite(SinkDriver):
         changes = simrun_children.run(
             self, "job_killed", folder=str(tmp_path / "whole"), count=0, **order
         )
-        some = random.Random(changes).sample(range(1, changes + 1), min(6, changes))
+        some = random.Random(changes).sample(range(1, changes + 1), min(4, changes))
         for count in range(1, changes + 1) if simrun_thorough else sorted(some):
             assert self._killed(tmp_path / "run", simrun_children, "change", count)
 
@@ -207,7 +208,7 @@ class SinkSuite(SinkDriver):
         commits = {"half": self.two_commits(tmp_path / "half")[-1]}
         self.drive(tmp_path / "done")
         commits["done"] = manifest(tmp_path / "done")
-        times, reported = 300 if simrun_thorough else 16, 0
+        times, reported = 300 if simrun_thorough else 12, 0
         choose = random.Random(times)
         for number in range(times):
             kind = ("half", "done")[number % 2]
@@ -228,9 +229,8 @@ class SinkSuite(SinkDriver):
                 step, record = manifest(tmp_path)
                 if record is None or step in seen:
                     continue
-                # the writer goes on meanwhile: the raw reader may see more than the record says
                 self.check_reader(tmp_path, step, record)
-                self.check_raw(tmp_path, step)
+                self._check_raw_beside(tmp_path, step)
                 seen.add(step)
         finally:
             simrun_children.end(self)
@@ -321,6 +321,19 @@ class SinkSuite(SinkDriver):
         finally:
             shutil.rmtree(folder)
         return False
+
+    def _check_raw_beside(self, folder: Path, step: int) -> None:
+        """An ordinary program that meets a change of the files just then opens them again."""
+        for left in (3, 2, 1, 0):
+            try:
+                self.check_raw(folder, step)
+            except AssertionError:
+                raise
+            except Exception:
+                if not left:
+                    raise
+            else:
+                return
 
     def _filled(self, folder: Path, children: Children, size: int | None) -> None:
         raised = children.run(self, "job_disk_full", folder=str(folder), size=size)
