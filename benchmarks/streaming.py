@@ -37,6 +37,7 @@ class Stretches:
         self.storing = False
         self.done = []  # (storing, seconds per step)
         self.stored = 0
+        self.finish_seconds = float("nan")  # until the run has ended
         self.begin = None
         self.sink_cpu = self.cpu = 0.0  # seconds, of the storing stretches
 
