@@ -6,6 +6,7 @@ samples come back exactly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,12 @@ class Events:
         start, stop, _ = samples.indices(len(self))
         events = slice(edges[start], edges[max(start, stop)])
         return Events(self.count[samples], self.index[events], self.value[events])
+
+
+def joined(parts: Sequence[Events]) -> Events:
+    """The events of parts that follow one another."""
+    fields = ("count", "index", "value")
+    return Events(*(np.concatenate([getattr(part, f) for part in parts]) for f in fields))
 
 
 def encode(samples: np.ndarray[Any, Any]) -> Events:

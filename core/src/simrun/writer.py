@@ -16,6 +16,7 @@ import numpy as np
 
 from simrun import memory
 from simrun.errors import SimrunError, SinkError
+from simrun.events import Events, joined
 from simrun.finiteness import first_not_finite
 from simrun.journal import Journal
 from simrun.records import ProbeBlock, ProbeSpec
@@ -145,7 +146,7 @@ class Writer:
 
     def _do(self, action: str, argument: Any) -> None:
         if action == "append":
-            for block in argument:
+            for block in _joined(argument):
                 for piece in _pieces(block, self._probes, self._end):
                     self._sink.append(piece)
                     for name, step in first_not_finite(piece, self._probes, self._end):
@@ -169,6 +170,27 @@ class Writer:
         self._last_commit = time.monotonic()
         if state is None:
             self._commit_seconds = self._last_commit - begin
+
+
+def _joined(batch: Sequence[ProbeBlock]) -> Sequence[ProbeBlock]:
+    """Small blocks that follow one another as one: a sink takes longer to be called than to write.
+
+    Only the last of a batch may be large; that one is left as it is.
+    """
+    small = batch if sum(b.nbytes for b in batch) <= 2 * BATCH_BYTES else batch[:-1]
+    if len(small) < 2:
+        return batch
+    samples: dict[str, Any] = {}
+    for name in small[0].samples:
+        parts: list[Any] = [block.samples[name] for block in small]
+        kinds = {type(part) for part in parts}
+        if kinds == {Events}:
+            samples[name] = joined(parts)
+        elif Events in kinds:  # here few events, there many
+            return batch
+        else:
+            samples[name] = np.concatenate(parts)
+    return [ProbeBlock(small[0].start, small[-1].stop, samples), *batch[len(small) :]]
 
 
 def _pieces(block: ProbeBlock, probes: Sequence[ProbeSpec], end: int) -> Iterator[ProbeBlock]:
