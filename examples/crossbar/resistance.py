@@ -40,7 +40,7 @@ def main(picture):
     axes.set_xticks(OHMS, [f"{ohm:g}" for ohm in OHMS])
     axes.minorticks_off()
     axes.set(xlabel="line and source resistance (Ω)", ylabel="accuracy (%)", ylim=(0, 100))
-    axes.legend(frameon=False, fontsize=7)
+    axes.legend(frameon=False, fontsize=7, handlelength=4)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(picture, dpi=200)
 

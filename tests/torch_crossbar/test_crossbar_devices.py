@@ -75,7 +75,7 @@ def test_drift():
 
 
 def test_stuck_comes_last():
-    stuck = Stuck(on=0.1, off=0.05, open=0.2)
+    stuck = Stuck(r_on=0.1, r_off=0.05, open=0.2)
     noise = {"variability": Variability(sigma=0.2), "drift": Drift(time=10, exponent=0.1)}
     found = program(fractions(0.5), config(stuck=stuck, **noise), "a")
     for value, rate in ((1 / ON, 0.1), (1 / OFF, 0.05), (0.0, 0.2)):

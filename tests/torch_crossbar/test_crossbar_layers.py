@@ -193,7 +193,7 @@ def test_a_stuck_column_of_a_tile_stays_in_its_tile():
 
 
 def test_the_state_round_trip(tmp_path):
-    config = CrossbarConfig(tile=(8, 8), stuck=Stuck(on=0.1), r_off=Spread(mean=1e5, std=1e3),
+    config = CrossbarConfig(tile=(8, 8), stuck=Stuck(r_on=0.1), r_off=Spread(mean=1e5, std=1e3),
                             adc=ADC(bits=8, range=1e-3), seed=3)  # fmt: skip
     net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 5))
     x = inputs(2, 1, 6, 6).float()
@@ -328,7 +328,7 @@ def test_bad_weights_and_patterns_are_refused_by_name_and_value():
         ({"tile": (8, 1), "mapping": "single"}, "one is the reference"),
         ({"line_resistance": -2}, "greater than or equal to 0"),
         ({"resistances": (1, 1, 1, 1), "line_resistance": 2}, "given beside"),
-        ({"stuck": {"on": 0.6, "open": 0.6}}, "more than all"),
+        ({"stuck": {"r_on": 0.6, "open": 0.6}}, "more than all"),
         ({"adc": {"bits": 0}}, "greater than or equal to 1"),
         ({"adc": {"overflow": 1.0}}, "less than 1"),
         ({"variability": {"distribution": "samples"}}, "samples: 0 given"),

@@ -89,14 +89,15 @@ class Variability(_Settings):
 class Stuck(_Settings):
     """Shares of the devices that are stuck, whatever they were programmed to."""
 
-    on: Rate = Field(0.0, description="At 1 / r_on.")
-    off: Rate = Field(0.0, description="At 1 / r_off.")
-    open: Rate = Field(0.0, description="At 0.")
+    r_on: Rate = Field(0.0, description="At r_on.")
+    r_off: Rate = Field(0.0, description="At r_off.")
+    open: Rate = Field(0.0, description="At no conductance.")
 
     @model_validator(mode="after")
     def _fits(self) -> Stuck:
-        if self.on + self.off + self.open > 1:
-            raise ValueError(f"on + off + open = {self.on + self.off + self.open}: more than all")
+        total = self.r_on + self.r_off + self.open
+        if total > 1:
+            raise ValueError(f"r_on + r_off + open = {total}: more than all")
         return self
 
 

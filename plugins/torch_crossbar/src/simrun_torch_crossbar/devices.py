@@ -48,10 +48,10 @@ def program(fraction: torch.Tensor, config: CrossbarConfig, layer: str) -> torch
     if config.stuck is not None:
         stuck, u = config.stuck, _uniform(G, draw("stuck"))
         # one draw decides, so that a higher rate only adds to the devices stuck by a lower one
-        G = torch.where(u < stuck.on, g_on, G)
-        u = u - stuck.on
-        G = torch.where((u >= 0) & (u < stuck.off), g_off, G)
-        u = u - stuck.off
+        G = torch.where(u < stuck.r_on, g_on, G)
+        u = u - stuck.r_on
+        G = torch.where((u >= 0) & (u < stuck.r_off), g_off, G)
+        u = u - stuck.r_off
         G = torch.where((u >= 0) & (u < stuck.open), 0.0, G)
     return G
 
