@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import nengo
-import numpy as np
 from nengo.builder.neurons import SimNeurons
 from nengo.builder.operator import SimPyFunc
 from nengo.builder.processes import SimProcess
@@ -79,9 +78,3 @@ def _closure(function: Any) -> dict[str, Any]:
 
 def _nengos(kind: type) -> bool:
     return kind.__module__.partition(".")[0] == "nengo"
-
-
-def random_state(simulator: Any) -> Iterator[tuple[str, np.random.RandomState]]:
-    """The simulator's own generator, which operators may draw from."""
-    if simulator.rng is not None:
-        yield "the simulator", simulator.rng

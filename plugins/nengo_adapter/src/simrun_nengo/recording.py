@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -154,6 +155,34 @@ def _take(window: Window | None, samples: Array, row: int, value: Array) -> Call
     if window is None:
         return lambda: np.copyto(target, value)
     return lambda: window.close(target)
+
+
+def record(
+    recordings: Sequence[Recording], blocks: Sequence[Block], values: Sequence[Array], first: int
+) -> None:
+    """Record several steps at once, for a simulator that keeps them for a while.
+
+    Parameters
+    ----------
+    values : sequence of numpy.ndarray, each of shape (steps, ...)
+        One for each recording.
+    first : int
+        The first of the steps, as an offset from the chunk's first.
+    """
+    for item, block, rows in zip(recordings, blocks, values, strict=True):
+        if item.spec.period == 1:
+            block.samples[first : first + len(rows)] = rows
+            continue
+        done = bisect_left(block.recorded, first)
+        for i, row in enumerate(rows, first):
+            if item.window is not None:
+                item.window.add(row)
+            if done < len(block.recorded) and block.recorded[done] == i:
+                if item.window is None:
+                    block.samples[done] = row
+                else:
+                    item.window.close(block.samples[done, ...])
+                done += 1
 
 
 def refuse_sparse(item: NamedProbe) -> ConfigError:
