@@ -45,7 +45,7 @@ def chaotic():
     """Strong random recurrence: a difference in the last bit grows until all spikes differ."""
     n = 300
     rng = np.random.RandomState(1)
-    weights = rng.normal(0, 0.08, (n, n)) * (rng.uniform(size=(n, n)) < 0.1)
+    weights = rng.normal(0, 0.5, (n, n)) * (rng.uniform(size=(n, n)) < 0.1)
     with nengo.Network(seed=31) as net:
         cells = nengo.Ensemble(n, 1, gain=np.ones(n), bias=rng.uniform(0.9, 1.6, n))
         nengo.Connection(cells.neurons, cells.neurons, transform=weights, synapse=0.005)

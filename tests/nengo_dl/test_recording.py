@@ -135,7 +135,7 @@ def test_wrong_probes_are_explained(probe, message):
     with pytest.raises(ConfigError) as caught:
         open_net("lif", probe, compile="graph")
     assert message in str(caught.value)
-    assert "probes[0]" in str(caught.value)
+    assert "probes.0" in str(caught.value)
 
 
 def test_twins_are_ambiguous():
