@@ -72,4 +72,23 @@ class ZarrReader(ColumnReader):
             raise SinkError(f"{where}: {name!r} can't be opened ({error})", HINT) from None
         if found < rows:
             raise SinkError(f"{where}: {name!r} has {found} rows, {rows} were committed", HINT)
-        return array
+        return _Steady(array)
+
+
+class _Steady:
+    """An array of which the writer replaces the last shard again and again.
+
+    Zarr opens a shard twice, for its index and for its chunks; between the two it may have been
+    replaced. Then neither checksum nor decompression agree, and reading again helps.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __getitem__(self, key: slice) -> Any:
+        for _ in range(4):
+            try:
+                return self._array[key]
+            except Exception:  # whatever a codec says of half a shard
+                continue
+        return self._array[key]
