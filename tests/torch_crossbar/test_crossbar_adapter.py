@@ -227,7 +227,7 @@ print(json.dumps([ended.predicted_host, ended.measured_host]))
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=[] if name in ("wide", "through an ADC") else pytest.mark.slow)
+    pytest.param(name, marks=[] if name == "wide" else pytest.mark.slow)
     for name in NETWORKS
 ])  # fmt: skip
 def test_the_peak_is_as_predicted(project, name):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -247,18 +248,12 @@ class CrossbarSimulation(Simulation):
     def _outputs(self, x: torch.Tensor, first: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Outputs of the crossbars, and of the ideal network, which runs before them."""
         ideal = None
-        try:
+        with _explained(x):
             if self._settings.compare:
                 with ideally(self._network):
                     ideal = self._network(x)
             start_reads(self._network, first)
             return self._network(x), ideal
-        except Exception as error:
-            if out_of_memory(error):
-                raise
-            raise SimulationError(
-                blame(f"the network, given inputs of shape {tuple(x.shape)},", error)
-            ) from error
 
     def _check_target(self, target: np.ndarray[Any, Any], y: torch.Tensor) -> bool:
         classes = is_classes(target, tuple(y.shape))
@@ -289,9 +284,10 @@ class CrossbarSimulation(Simulation):
         self._prepared = True
 
     def _fit_to(self, x: torch.Tensor) -> None:
-        calibrate(self._network, x, self._size)
-        if self._settings.tune != "none":
-            tune(self._network, x, per=self._settings.tune, batch=self._size)
+        with _explained(x):
+            calibrate(self._network, x, self._size)
+            if self._settings.tune != "none":
+                tune(self._network, x, per=self._settings.tune, batch=self._size)
 
     @torch.no_grad()
     def _try_out(self) -> tuple[int, int]:
@@ -400,3 +396,16 @@ class CrossbarSimulation(Simulation):
                 f" largest layer with {MEMTORCH_INPUTS} inputs, one that keeps a matrix a tile for"
                 f" {format_bytes(new)}"
             )
+
+
+@contextmanager
+def _explained(x: torch.Tensor) -> Iterator[None]:
+    """What the network's code raises becomes an error for the user; out-of-memory stays."""
+    try:
+        yield
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        raise SimulationError(
+            blame(f"the network, given inputs of shape {tuple(x.shape)},", error)
+        ) from error
