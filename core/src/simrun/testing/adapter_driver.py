@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -197,3 +200,47 @@ def assert_same(found: Samples, expected: Samples, where: str) -> None:
                 f"{where}: {name} differs from sample {first} on:\n{other[first]}\n"
                 f"instead of\n{array[first]}"
             )
+
+
+def check_json(values: Mapping[str, Any], what: str) -> None:
+    """Fail where it couldn't be written as JSON."""
+    try:
+        json.dumps(dict(values), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"{what} isn't made of JSON values: {error}") from None
+
+
+def splits(units: int, unit: int, count: int) -> Iterator[list[int]]:
+    """Lengths of chunks that make so many units: by rule, then at random."""
+    for first in (1, units - 1, units // 2):
+        yield [first * unit, (units - first) * unit]
+    growing: list[int] = []
+    left = units
+    while left:
+        growing.append(min(len(growing) + 1, left))
+        left -= growing[-1]
+    yield [n * unit for n in growing]
+    yield [n * unit for n in growing[::-1]]
+    choose = random.Random(units)
+    for _ in range(count):
+        cuts = sorted(choose.sample(range(1, units), choose.randrange(1, min(7, units))))
+        edges = [0, *cuts, units]
+        yield [(b - a) * unit for a, b in pairwise(edges)]
+
+
+def sampled(seen: list[tuple[str, int]], most: int) -> list[int]:
+    """Numbers of lines: first and last, each line's first time, and others at random."""
+    choose = random.Random(len(seen))
+    everything = list(range(1, len(seen) + 1))
+    firsts = list({place: number for number, place in reversed([*enumerate(seen, 1)])}.values())
+    if len(firsts) > most // 2:
+        firsts = choose.sample(firsts, most // 2)
+    others = choose.sample(everything, min(most - len(firsts), len(everything)))
+    return sorted({1, len(seen), *firsts, *others})
+
+
+def arrays(samples: Any, copied: bool = True) -> list[np.ndarray[Any, Any]]:
+    """The arrays of a probe's samples: one, or those of its events."""
+    plain = isinstance(samples, np.ndarray)
+    found = [samples] if plain else [samples.count, samples.index, samples.value]
+    return [array.copy() for array in found] if copied else found

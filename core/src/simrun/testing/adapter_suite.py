@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,15 +11,25 @@ import numpy as np
 import pytest
 
 from simrun.adapter import Simulation
-from simrun.errors import ConfigError, SimrunError, SimulationError
+from simrun.errors import SimrunError
 from simrun.records import MemoryFailure
 from simrun.testing import faults
-from simrun.testing.adapter_driver import AdapterDriver, Samples, assert_same, counts, dense
+from simrun.testing.adapter_driver import (
+    AdapterDriver,
+    Samples,
+    arrays,
+    assert_same,
+    check_json,
+    counts,
+    dense,
+    sampled,
+    splits,
+)
+from simrun.testing.bad_configs import always_bad
 from simrun.testing.children import Children, Killed
 
 # as the chunks of a run: more wouldn't find more
 LINES, SPLITS, MEMORY_SHARE = 25, 4, 1 / 6
-NOWHERE = "there_is_no_such_thing"
 
 
 class AdapterSuite(AdapterDriver):
@@ -70,7 +77,7 @@ class AdapterSuite(AdapterDriver):
                 assert len(probe.dims) == len(probe.shape), probe.name
                 assert probe.period == period, probe.name
                 assert probe.period >= 1, probe.name
-                _check_json(probe.attrs, f"attrs of {probe.name}")
+                check_json(probe.attrs, f"attrs of {probe.name}")
             declared = {each["name"]: each for each in self.config.get("probes", ())}
             assert names[len(names) - len(declared) :] == list(declared), (
                 "probes of the config come in its order, after those of the model"
@@ -88,7 +95,7 @@ class AdapterSuite(AdapterDriver):
             assert isinstance(simulation.device, str)
             assert all(isinstance(note, str) and note for note in simulation.notes)
             assert all(path.is_file() for path in simulation.sources)
-            _check_json(simulation.provenance(), "provenance()")
+            check_json(simulation.provenance(), "provenance()")
             self.execute(simulation, [simulation.alignment])
             assert all(isinstance(v, float | int) for v in simulation.metrics().values())
             assert simulation.device_peak() is None or simulation.device_peak() >= 0  # type: ignore[operator]
@@ -101,18 +108,19 @@ class AdapterSuite(AdapterDriver):
             unit = simulation.alignment
             end = self.units * unit
             expected = self.execute(simulation, [end])
-        splits = [
+        every = [
             [unit] * self.units,
-            *_splits(self.units, unit, 60 if simrun_thorough else SPLITS),
+            *splits(self.units, unit, 60 if simrun_thorough else SPLITS),
         ]
         with self.opened() as simulation:
             begin = simulation.snapshot()
-            for lengths in splits:
-                # the first of them in a simulation that was just opened
-                for capacity in {end, max(lengths)}:
-                    found = self.execute(simulation, lengths, end, capacity)
-                    assert_same(found, expected, f"in chunks of {lengths} steps")
-                    simulation.restore(begin)
+            # the first of them in a simulation that was just opened; some with no spare capacity
+            tries = [(lengths, end) for lengths in every]
+            tries += [(lengths, max(lengths)) for lengths in (every[0], every[-1])]
+            for lengths, capacity in tries:
+                found = self.execute(simulation, lengths, end, capacity)
+                assert_same(found, expected, f"in chunks of {lengths} steps")
+                simulation.restore(begin)
             longer = self.execute(simulation, [end // 2 // unit * unit], 10 * end)
             for probe in simulation.probes:
                 if not math.isinf(probe.period):
@@ -148,10 +156,10 @@ class AdapterSuite(AdapterDriver):
             blocks, copies = [], []
             for _ in range(3):
                 blocks += self.blocks(simulation, [length], 3 * length, length)
-                copies.append({name: _arrays(a) for name, a in blocks[-1].samples.items()})
+                copies.append({name: arrays(a) for name, a in blocks[-1].samples.items()})
                 for block, copy in zip(blocks, copies, strict=True):
-                    for name, arrays in copy.items():
-                        same = zip(arrays, _arrays(block.samples[name], copied=False), strict=True)
+                    for name, before in copy.items():
+                        same = zip(before, arrays(block.samples[name], copied=False), strict=True)
                         assert all(a.tobytes() == b.tobytes() for a, b in same), (
                             f"{name}: a later chunk wrote into an earlier block"
                         )
@@ -163,7 +171,7 @@ class AdapterSuite(AdapterDriver):
                     p.name: dense(found[-1].samples[p.name], p).copy() for p in simulation.probes
                 }
                 for samples in found[-1].samples.values():
-                    for array in _arrays(samples, copied=False):
+                    for array in arrays(samples, copied=False):
                         if array.flags.writeable:
                             array.fill(77)
                 rows = {name: len(array) for name, array in kept.items()}
@@ -212,7 +220,7 @@ class AdapterSuite(AdapterDriver):
             with faults.failing_line(self.code) as lines:
                 self.execute(simulation, [length], end, end)
             assert lines.seen, f"no line of {[str(p) for p in self.code]} was executed"
-            for number in _sampled(lines.seen, 10**6 if simrun_thorough else LINES):
+            for number in sampled(lines.seen, 10**6 if simrun_thorough else LINES):
                 simulation.restore(snapshot)
                 where = "memory ran out at {}, line {}".format(*lines.seen[number - 1])
                 error = self._failed(simulation, length, end, number, expected)
@@ -295,7 +303,10 @@ class AdapterSuite(AdapterDriver):
 
     def test_bad_configs_are_refused_with_good_words(self, tmp_path: Path) -> None:
         """Each by an error of `simrun.errors` that says where, what was found and what to do."""
-        for what, (changes, kind, words) in {**self._always_bad(tmp_path), **self.bad}.items():
+        for what, (changes, kind, words) in {
+            **always_bad(self.config, tmp_path),
+            **self.bad,
+        }.items():
             error = self._refused(changes)
             assert error is not None, f"{what} is accepted"
             assert isinstance(error, kind), f"{what}: {type(error).__name__}: {error}"
@@ -303,37 +314,6 @@ class AdapterSuite(AdapterDriver):
                 assert word in str(error), f"{what}: no {word!r} in the message: {error}"
         with self.opened() as simulation:  # and a good one still opens
             assert simulation.step == 0
-
-    def _always_bad(self, folder: Path) -> dict[str, Any]:
-        place = str(self.config["model"]).rpartition(":")[0]
-        raising = folder / "raising_model.py"
-        raising.write_text("def build():\n    raise ValueError('of the model')\n")
-        nothing = folder / "model_of_nothing.py"
-        nothing.write_text("def build():\n    pass\n")
-        probes = list(self.config.get("probes", ()))
-        key = f"probes.{len(probes)}"
-        other = self.config["plugin"]
-        return {
-            "an unknown key in its section": (
-                {other: {NOWHERE: 1}}, ConfigError, ["unknown key", "allowed"],
-            ),
-            "no such model file": ({"model": f"{NOWHERE}.py:build"}, ConfigError, ["no file"]),
-            "no such function": ({"model": f"{place}:{NOWHERE}"}, ConfigError, [NOWHERE]),
-            "an unknown argument": (
-                {"model_args": {NOWHERE: 1}}, ConfigError, ["model_args", NOWHERE],
-            ),
-            "a model that raises": (
-                {"model": f"{raising}:build", "model_args": {}}, SimulationError,
-                ["ValueError", "of the model", "line 2"],
-            ),
-            "a model that is nothing": (
-                {"model": f"{nothing}:build", "model_args": {}}, SimulationError, ["None"],
-            ),
-            "a probe of nothing": (
-                {"probes": [*probes, {"name": "nothing", "object": NOWHERE}]},
-                ConfigError, [key, NOWHERE],
-            ),
-        }  # fmt: skip
 
     def _refused(self, changes: Mapping[str, Any]) -> Exception | None:
         try:
@@ -360,46 +340,3 @@ class AdapterSuite(AdapterDriver):
         begun = {name: expected[name][: len(array)] for name, array in found.items()}
         assert_same(found, begun, "the adapter went on when memory ran out")
         return None
-
-
-def _check_json(values: Mapping[str, Any], what: str) -> None:
-    try:
-        json.dumps(dict(values), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise AssertionError(f"{what} isn't made of JSON values: {error}") from None
-
-
-def _splits(units: int, unit: int, count: int) -> Iterator[list[int]]:
-    """Lengths of chunks that make so many units: by rule, then at random."""
-    for first in (1, units - 1, units // 2):
-        yield [first * unit, (units - first) * unit]
-    growing: list[int] = []
-    left = units
-    while left:
-        growing.append(min(len(growing) + 1, left))
-        left -= growing[-1]
-    yield [n * unit for n in growing]
-    yield [n * unit for n in growing[::-1]]
-    choose = random.Random(units)
-    for _ in range(count):
-        cuts = sorted(choose.sample(range(1, units), choose.randrange(1, min(7, units))))
-        edges = [0, *cuts, units]
-        yield [(b - a) * unit for a, b in pairwise(edges)]
-
-
-def _sampled(seen: list[tuple[str, int]], most: int) -> list[int]:
-    """Numbers of lines: first and last, each line's first time, and others at random."""
-    choose = random.Random(len(seen))
-    everything = list(range(1, len(seen) + 1))
-    firsts = list({place: number for number, place in reversed([*enumerate(seen, 1)])}.values())
-    if len(firsts) > most // 2:
-        firsts = choose.sample(firsts, most // 2)
-    others = choose.sample(everything, min(most - len(firsts), len(everything)))
-    return sorted({1, len(seen), *firsts, *others})
-
-
-def _arrays(samples: Any, copied: bool = True) -> list[np.ndarray[Any, Any]]:
-    """The arrays of a probe's samples: one, or those of its events."""
-    plain = isinstance(samples, np.ndarray)
-    arrays = [samples] if plain else [samples.count, samples.index, samples.value]
-    return [array.copy() for array in arrays] if copied else arrays

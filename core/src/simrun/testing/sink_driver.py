@@ -16,6 +16,7 @@ import pytest
 from simrun import memory
 from simrun.adapter import resolve
 from simrun.durability import write_atomic
+from simrun.errors import SimrunError
 from simrun.plugins import select
 from simrun.records import ProbeBlock, ProbeSpec
 from simrun.sink import Reader, Sink, SinkEntry, SinkRequest
@@ -178,6 +179,19 @@ class SinkDriver(InOtherProcesses):
             assert least <= len(found) <= (least if exact else len(expected)), where
             assert same(found, expected[: len(found)]), where
 
+    def check_raw_beside(self, folder: Path, step: int) -> None:
+        """An ordinary program that meets a change of the files just then opens them again."""
+        for left in (3, 2, 1, 0):
+            try:
+                self.check_raw(folder, step)
+            except AssertionError:
+                raise
+            except Exception:
+                if not left:
+                    raise
+            else:
+                return
+
     def check_goes_on(self, folder: Path, end: int = END) -> None:
         """What is left can be read, and a run that goes on ends as if nothing had been."""
         step, record = manifest(folder)
@@ -188,6 +202,36 @@ class SinkDriver(InOtherProcesses):
         assert step == end
         self.check_reader(folder, end, record, end)
         self.check_raw(folder, end, end, exact=True)
+
+    def reported(self, folder: Path, step: int, record: Any, what: str) -> bool:
+        """Whether the damage is found; what isn't, reads back and goes on exactly."""
+        open_sink, open_reader = self.opening()
+        found = True
+        try:
+            reader = open_reader(self.request(folder, record))
+            if not reader.verify():
+                found = False
+                for probe in self.probes:
+                    good = same(reader.array(probe.name)[:], samples(probe, 0, step))
+                    assert good, f"{what}: {probe.name} is wrong, and verify() finds nothing"
+            reader.close()
+        except SimrunError:
+            pass
+        to = min(step + 1, END)
+        try:
+            sink = open_sink(self.request(folder, record))
+            self.append(sink, step, to)
+            last = plain(sink.finish())
+            sink.close()
+        except SimrunError:
+            return True
+        reader = open_reader(self.request(folder, last))
+        if not reader.verify():
+            for probe in self.probes:
+                good = same(reader.array(probe.name)[:], samples(probe, 0, to))
+                assert good, f"{what}: {probe.name} is wrong after going on, without a word"
+        reader.close()
+        return found
 
     def job_killed(self, folder: str, label: str, count: int, durable: bool) -> int:
         """A run that is killed at a label; the number of times that it came by."""

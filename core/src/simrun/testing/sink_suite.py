@@ -14,12 +14,12 @@ import pytest
 
 from simrun.config import output_model
 from simrun.document import Document
-from simrun.errors import EXIT_RESUMABLE, ConfigError, SimrunError
+from simrun.errors import EXIT_RESUMABLE, ConfigError
 from simrun.faults import check
 from simrun.testing import faults
 from simrun.testing.children import Children, Killed
 from simrun.testing.power import PowerCut
-from simrun.testing.sink_cases import CHUNK, END, EVENTS, block, same, samples
+from simrun.testing.sink_cases import CHUNK, END, EVENTS, block, samples
 from simrun.testing.sink_driver import LONG, SinkDriver, damaged, manifest, plain
 
 # allocators and libraries keep this much, whatever is stored
@@ -215,7 +215,7 @@ class SinkSuite(SinkDriver):
             copy = tmp_path / "copy"
             shutil.copytree(tmp_path / kind, copy)
             where = damaged(copy / "data", choose).relative_to(copy)
-            reported += self._reported(copy, *commits[kind], f"{where} was damaged")
+            reported += self.reported(copy, *commits[kind], f"{where} was damaged")
             shutil.rmtree(copy)
         assert reported >= times / 5, "damage of samples is hardly ever reported"
 
@@ -230,7 +230,7 @@ class SinkSuite(SinkDriver):
                 if record is None or step in seen:
                     continue
                 self.check_reader(tmp_path, step, record)
-                self._check_raw_beside(tmp_path, step)
+                self.check_raw_beside(tmp_path, step)
                 seen.add(step)
         finally:
             simrun_children.end(self)
@@ -322,52 +322,9 @@ class SinkSuite(SinkDriver):
             shutil.rmtree(folder)
         return False
 
-    def _check_raw_beside(self, folder: Path, step: int) -> None:
-        """An ordinary program that meets a change of the files just then opens them again."""
-        for left in (3, 2, 1, 0):
-            try:
-                self.check_raw(folder, step)
-            except AssertionError:
-                raise
-            except Exception:
-                if not left:
-                    raise
-            else:
-                return
-
     def _filled(self, folder: Path, children: Children, size: int | None) -> None:
         raised = children.run(self, "job_disk_full", folder=str(folder), size=size)
         assert raised, "the disk was full, and nothing was raised"
         # an OSError is told by the writer; an error of simrun tells itself, and is resumable
         kind, text, code = raised
         assert kind == "OSError" or code == str(EXIT_RESUMABLE), f"{kind}: {text}"
-
-    def _reported(self, folder: Path, step: int, record: Any, what: str) -> bool:
-        """Whether the damage is found; what isn't, reads back and goes on exactly."""
-        open_sink, open_reader = self.opening()
-        found = True
-        try:
-            reader = open_reader(self.request(folder, record))
-            if not reader.verify():
-                found = False
-                for probe in self.probes:
-                    good = same(reader.array(probe.name)[:], samples(probe, 0, step))
-                    assert good, f"{what}: {probe.name} is wrong, and verify() finds nothing"
-            reader.close()
-        except SimrunError:
-            pass
-        to = min(step + 1, END)
-        try:
-            sink = open_sink(self.request(folder, record))
-            self.append(sink, step, to)
-            last = plain(sink.finish())
-            sink.close()
-        except SimrunError:
-            return True
-        reader = open_reader(self.request(folder, last))
-        if not reader.verify():
-            for probe in self.probes:
-                good = same(reader.array(probe.name)[:], samples(probe, 0, to))
-                assert good, f"{what}: {probe.name} is wrong after going on, without a word"
-        reader.close()
-        return found
