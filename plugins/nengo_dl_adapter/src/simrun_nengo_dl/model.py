@@ -104,7 +104,7 @@ def name_probes(
     ]
     taken = {item.name: "a probe of the network" for item in named}
     for index, request in enumerate(requests):
-        where = f"probes[{index}]"
+        where = f"probes.{index}"
         if request.name in taken:
             raise ConfigError(
                 f"{where}.name: {request.name!r} is also the name of {taken[request.name]}",
