@@ -213,6 +213,9 @@ class AdapterEntry:
         the config got wrong and `SimulationError` for what the model's code raised.
     probe_model : pydantic model class or str
         Validates each item of ``probes``; a subclass of `ProbeRequest`.
+    sections : tuple of str
+        Names of simulators of the same models, whose section of a config is taken for this one's
+        where this one's isn't there: a config then moves by its one word ``plugin:``.
     """
 
     name: str
@@ -220,6 +223,7 @@ class AdapterEntry:
     config_model: type[BaseModel] | str
     factory: Callable[[OpenRequest], Simulation] | str
     probe_model: type[ProbeRequest] | str = ProbeRequest
+    sections: tuple[str, ...] = ()
 
 
 def resolve(reference: Any) -> Any:

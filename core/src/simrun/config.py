@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -214,6 +215,7 @@ def validate(document: Document, adapter: AdapterEntry, sink: SinkEntry) -> RunC
     PluginError
         The adapter's or the sink's own model can't be imported.
     """
+    _one_section(document, adapter)
     config = check(config_model(adapter, sink), document)
     faults = [*_length(config, document), *_twice(config, document)]
     if faults:
@@ -226,7 +228,12 @@ def config_model(adapter: AdapterEntry, sink: SinkEntry) -> type[RunConfig]:
     """`RunConfig` with the adapter's section, its probes and the sink's options filled in."""
     if adapter.name in RunConfig.model_fields:
         raise PluginError(f"adapter {adapter.name!r}: the name is a key of every config")
-    section = Field(default_factory=dict, validate_default=True, alias=adapter.name)
+    section = Field(
+        default_factory=dict,
+        validate_default=True,
+        alias=adapter.name,
+        validation_alias=AliasChoices(adapter.name, *adapter.sections),
+    )
     fields: dict[str, Any] = {
         "probes": (
             GenericAlias(tuple, (resolve(adapter.probe_model), ...)),
@@ -260,6 +267,15 @@ def located(document: Document) -> Iterator[None]:
         if colon and where != key and path[0] in document.data:
             error.message = where + error.message[len(key) :]
         raise
+
+
+def _one_section(document: Document, adapter: AdapterEntry) -> None:
+    given = [name for name in (adapter.name, *adapter.sections) if name in document.data]
+    if len(given) > 1:
+        raise ConfigError(
+            f"{document.where((given[1],))}: given beside `{given[0]}`, of which it would take the "
+            "place; keep one of them"
+        )
 
 
 def _length(config: RunConfig, document: Document) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -91,9 +91,15 @@ def _fields(model: type[BaseModel], path: KeyPath) -> dict[str, FieldInfo]:
     models = [model]
     for part in path:
         if isinstance(part, str):
-            fields = [f for m in models for n, f in m.model_fields.items() if part in (n, f.alias)]
+            fields = [f for m in models for n, f in m.model_fields.items() if part in _names(n, f)]
             models = [inner for field in fields for inner in _models_in(field.annotation)]
     return {name: field for m in models for name, field in m.model_fields.items()}
+
+
+def _names(name: str, field: FieldInfo) -> tuple[Any, ...]:
+    """What a field is called in a config."""
+    also = field.validation_alias
+    return (name, field.alias, *(also.choices if isinstance(also, AliasChoices) else ()))
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

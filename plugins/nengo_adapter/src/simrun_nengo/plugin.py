@@ -18,5 +18,6 @@ def simrun_adapters() -> Iterable[AdapterEntry]:
             config_model="simrun_nengo.settings:Settings",
             factory="simrun_nengo.opening:open_simulation",
             probe_model="simrun_nengo.settings:Probe",
+            sections=("nengo_dl", "nengo_ocl"),
         )
     ]

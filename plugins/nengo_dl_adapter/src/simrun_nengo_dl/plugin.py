@@ -18,5 +18,6 @@ def simrun_adapters() -> Iterable[AdapterEntry]:
             config_model="simrun_nengo_dl.settings:Settings",
             factory="simrun_nengo_dl.opening:open_simulation",
             probe_model="simrun_nengo_dl.settings:Probe",
+            sections=("nengo", "nengo_ocl"),
         )
     ]
