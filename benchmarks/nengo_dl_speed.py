@@ -2,8 +2,9 @@
 
     python benchmarks/nengo_dl_speed.py [--rounds 5] [NETWORK …]
 
-Medians of interleaved rounds; the table goes to the standard output. `simrun` is the engine's
-whole loop with its samples on disk; `run_steps` keeps them in memory and writes nothing.
+Medians of interleaved rounds, and of the ratios within a round; tables go to the standard output.
+`simrun` is the engine's whole loop with its samples on disk; `run_steps` keeps them in memory and
+writes nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 import warnings
@@ -32,9 +34,9 @@ from simrun_nengo_dl.compat import load_nengo_dl
 from simrun_nengo_dl.opening import open_simulation
 from simrun_nengo_dl.settings import Settings
 
-STEPS = {"small": 1000, "medium": 1000, "large": 500}
-CHUNKS = (1000, 100, 10, 1)
-FEW = 100  # steps that are timed at a chunk length of 1, and scaled
+STEPS = {"small": 1000, "medium": 1000, "large": 200}
+CHUNKS = {"small": (100, 10, 1), "medium": (100, 10, 1), "large": (100, 10)}
+FEW = {"small": 100, "medium": 50, "large": 20}  # steps that are timed one by one, and scaled
 HERE = Path(__file__).parent
 
 
@@ -59,8 +61,8 @@ class Ours:
     """The engine's loop over an open simulation, from its present state."""
 
     def __init__(self, name, compile):
-        selection = select("nengo_dl", "npy")
-        self.hook = selection.manager.hook
+        self.selection = select("nengo_dl", "npy")
+        self.hook = self.selection.manager.hook
         self.compiled = 0
         self.simulation = open_simulation(
             OpenRequest(f"networks.py:{name}", {}, HERE, 1, (), Settings(compile=compile))
@@ -70,8 +72,9 @@ class Ours:
         simulation = self.simulation
         preferred = planning.preferred_chunk(simulation.probes, 1)
         # XLA compiles for the length that is estimated
+        estimate = simulation.estimate_memory(chunk or preferred)
         estimate = planning.complete(
-            simulation.estimate_memory(chunk or preferred), simulation.probes, memory.resident()
+            estimate, simulation.probes, memory.resident(), self.selection.sink
         )
         budget = memory.find_budget(None, None, "CPU", True)
         end = simulation.step + steps
@@ -109,6 +112,21 @@ class Ours:
         return seconds
 
 
+class Lengths:
+    """simrun's path for each chunk length: XLA compiles for one at a time."""
+
+    def __init__(self, name, compile):
+        self.name, self.compile, self.opened = name, compile, {}
+
+    def time(self, chunk, steps):
+        if chunk is None:
+            chunk = next(iter(self.opened.values())).plan(steps).chunk
+        shared = chunk if self.compile != "graph" else 0
+        if shared not in self.opened:
+            self.opened[shared] = Ours(self.name, self.compile)
+        return self.opened[shared].time(chunk, steps)
+
+
 def compare(name, rounds):
     import nengo
 
@@ -126,49 +144,56 @@ def compare(name, rounds):
             "nengo": Peer(
                 nengo.Simulator(getattr(networks, name)(), progress_bar=False), progress_bar=False
             ),
-            "simrun graph": Ours(name, "graph"),
-            "simrun xla": Ours(name, "auto"),
+            "simrun graph": Lengths(name, "graph"),
+            "simrun xla": Lengths(name, "xla"),
         }
-    notes = runners["simrun xla"].simulation.notes
+    few = FEW[name]
+    chunks = [steps, *CHUNKS[name]]
     times: dict[tuple[str, object], list[float]] = {}
     for turn in range(rounds + 1):
+        print(f"{name}: round {turn} of {rounds}", file=sys.stderr, flush=True)
         for label, runner in runners.items():
-            chunks = [steps] if label == "nengo" else [steps, *(c for c in CHUNKS if c < steps)]
-            if label.startswith("simrun"):
-                chunks.append(None)
-            for chunk in chunks:
-                timed = FEW if chunk == 1 else steps
+            lengths = [steps] if label == "nengo" else chunks
+            for chunk in [*lengths, None] if label.startswith("simrun") else lengths:
+                timed = few if chunk == 1 else steps
                 seconds = runner.time(chunk, timed) * steps / timed
                 if turn:  # the first round warms up
                     times.setdefault((label, chunk), []).append(seconds)
-    median = {key: statistics.median(values) for key, values in times.items()}
-    print(f"\n## {name}: {steps} steps ({'; '.join(notes)})\n")
-    print("| chunk | nengo-dl run_steps | nengo | simrun graph | simrun xla |")
-    print("|---|---|---|---|---|")
-    one = median["run_steps", steps]
+
+    def ratio(one, other):
+        """Median over the rounds of how many times longer ``one`` took."""
+        pairs = zip(times[one], times[other], strict=True)
+        return statistics.median(a / b for a, b in pairs)
 
     def cell(label, chunk):
-        value = median.get((label, chunk))
-        if value is None:
+        if (label, chunk) not in times:
             return "–"
-        against = median.get(("run_steps", chunk), one)
-        return f"{value:.3f} s ({against / value:.1f}×)"
+        peer = ("run_steps", chunk if ("run_steps", chunk) in times else steps)
+        median = statistics.median(times[label, chunk])
+        return f"{median:.3f} s ({ratio(peer, (label, chunk)):.1f}×)"
 
-    for chunk in [steps, *(c for c in CHUNKS if c < steps), None]:
+    print(f"\n## {name}: {steps} steps, {rounds} rounds\n")
+    print("| chunk | nengo-dl run_steps | nengo | simrun graph | simrun xla |")
+    print("|---|---|---|---|---|")
+    for chunk in [*chunks, None]:
         row = "one piece" if chunk == steps else "as planned" if chunk is None else str(chunk)
-        cells = " | ".join(
-            cell(label, chunk) for label in ("run_steps", "nengo", "simrun graph", "simrun xla")
+        print(f"| {row} |", " | ".join(cell(label, chunk) for label in runners), "|")
+    print()
+    for label in ("simrun graph", "simrun xla"):
+        against = ", ".join(
+            f"{chunk or 'as planned'}: {ratio((label, chunk), (label, steps)):.2f}"
+            for chunk in [*chunks[1:], None]
         )
-        print(f"| {row} | {cells} |")
+        print(f"{label} against its own one piece: {against}")
+    print(f"simrun xla {ratio(('nengo', steps), ('simrun xla', None)):.1f}× nengo, as planned")
     fixed = {
-        label: (median[label, 1] - median[label, steps]) / (steps - 1) * 1e3
+        label: statistics.median(
+            (a - b) / (steps / chunks[-1] - 1) * 1e3
+            for a, b in zip(times[label, chunks[-1]], times[label, steps], strict=True)
+        )
         for label in ("run_steps", "simrun graph", "simrun xla")
     }
-    print(
-        "\nFixed cost of a chunk boundary: "
-        + ", ".join(f"{label} {value:.2f} ms" for label, value in fixed.items())
-        + f"; graph/run_steps = {fixed['simrun graph'] / fixed['run_steps']:.2f}"
-    )
+    print("Fixed cost of a chunk boundary:", ", ".join(f"{k} {v:.2f} ms" for k, v in fixed.items()))
 
 
 if __name__ == "__main__":
