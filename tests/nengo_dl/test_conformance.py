@@ -22,6 +22,7 @@ class Conformance(AdapterSuite):
         "weights": ((1, 20), "f4", ("post", "pre"), 10),
         "spikes": ((20,), "f4", ("neuron",), 4),
     }
+    # `heavy` is left out: test_memory measures peaks, of larger networks
     bad = {
         "an unknown way": ({"nengo_dl": {"compile": "jit"}}, ConfigError, ["compile", "graph"]),
         "no length": ({"nengo_dl": {"dt": 0}}, ConfigError, ["nengo_dl.dt", "greater than 0"]),

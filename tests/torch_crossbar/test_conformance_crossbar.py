@@ -5,6 +5,7 @@ from simrun.testing import AdapterSuite
 
 
 class TestCrossbar(AdapterSuite):
+    units = 12
     config = {
         "plugin": "torch_crossbar",
         "model": "crossbar_networks.py:small",
@@ -21,15 +22,20 @@ class TestCrossbar(AdapterSuite):
                 "line_resistance": 2, "dac": {"bits": 8}, "adc": {"bits": 6},
                 "read_noise": 0.02, "variability": {"sigma": 0.1}, "stuck": {"open": 0.01},
             },
-            "micro_batch": 4,
+            "micro_batch": 2,
             "calibration_samples": 16,
             "threads": 1,
         },
     }  # fmt: skip
     expected_probes = {
-        "y": ((10,), "f4", ("output",), 1),
+        "y": ((10,), "f4", ("unit",), 1),
         "hidden": ((50,), "f4", ("unit",), 3),
-        "amperes": ((2, 2, 1, 1, 10), "f4", ("a", "b", "c", "d", "e"), 10),
+        "amperes": (
+            (2, 2, 1, 1, 10),
+            "f4",
+            ("tile_row", "crossbar", "group", "position", "column"),
+            10,
+        ),
     }
     bad = {
         "no resistance": (
@@ -39,8 +45,7 @@ class TestCrossbar(AdapterSuite):
             {"probes": [{"name": "y", "object": "99"}]}, ConfigError, ["probes.0", "99"],
         ),
     }  # fmt: skip
-    # peaks are measured in test_crossbar_adapter
-    heavy = None
+    # `heavy` is left out: test_crossbar_adapter measures peaks
 
     def reference(self, steps):
         # matrix products of another batch differ in the last bits, and 6 bits of ADC make steps of
