@@ -118,3 +118,41 @@ def returning(value):
         bad = nengo.Node(lambda t: float(value) if t > 0.0035 else 1.0, size_out=1, label="bad")
         nengo.Probe(bad)
     return net
+
+
+def for_ocl(n=12):
+    """As `everything`, of what nengo-ocl has: generators and filters on the device."""
+    rng = np.random.default_rng(4)
+    seen = []
+
+    def stateful(t):
+        seen.append(t)
+        return rng.normal(), len(seen) % 5
+
+    with nengo.Network(seed=1) as net:
+        stimulus = nengo.Node(lambda t: np.sin(20 * t), label="stimulus")
+        net.python = nengo.Node(stateful, label="python")
+        net.cells = nengo.Ensemble(n, 2, label="cells", noise=nengo.processes.WhiteNoise())
+        adaptive = nengo.Ensemble(n, 1, neuron_type=nengo.AdaptiveLIF(), label="adaptive")
+        filtered = nengo.Node(
+            nengo.processes.FilteredNoise(dist=nengo.dists.Gaussian(0, 0.1)), label="filtered"
+        )
+        net.echo = nengo.Node(lambda t, x: x * t, size_in=1, label="echo")
+        nengo.Connection(stimulus, net.cells[0])
+        nengo.Connection(net.python, net.cells, transform=0.1, synapse=nengo.Alpha(0.01))
+        nengo.Connection(filtered, adaptive)
+        nengo.Connection(net.cells, net.cells, function=lambda x: x[::-1], synapse=0.02)
+        nengo.Connection(net.cells[0], net.echo, synapse=0.005)
+        learned = nengo.Connection(
+            net.cells, adaptive, function=lambda x: x[0], learning_rule_type=nengo.PES()
+        )
+        nengo.Connection(adaptive, learned.learning_rule)
+        nengo.Probe(net.cells.neurons, label="own")
+    return net
+
+
+def with_a_generator():
+    numbers = (float(i) for i in range(10**6))
+    with nengo.Network(seed=9) as net:
+        nengo.Probe(nengo.Node(lambda t: next(numbers), size_out=1, label="counting"))
+    return net

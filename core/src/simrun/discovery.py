@@ -18,6 +18,7 @@ KNOWN = {
     "hdf5": "simrun-storage-hdf5",
     "nengo": "simrun-nengo",
     "nengo_dl": "simrun-nengo-dl",
+    "nengo_ocl": "simrun-nengo[ocl]",
     "torch_crossbar": "simrun-torch-crossbar",
     "zarr": "simrun-storage-zarr",
 }

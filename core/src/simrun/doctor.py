@@ -14,6 +14,7 @@ from simrun.plugins import describe
 
 # what a feature needs beside its distribution: package, what for, the extra with it
 EXTRAS = (
+    ("nengo-ocl", "the nengo_ocl simulator", "simrun-nengo[ocl]"),
     ("xarray", "Run.to_xarray()", "simrun[xarray]"),
     ("matplotlib", "simrun plot", "simrun[plot]"),
     ("hdf5plugin", "zstd and blosc2 in HDF5 files", "simrun-storage-hdf5[compression]"),

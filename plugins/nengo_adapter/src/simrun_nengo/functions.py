@@ -48,7 +48,7 @@ def roots(
         if isinstance(operator, SimPyFunc):
             yield label, operator.fn
         elif isinstance(operator, SimProcess):
-            function = _closure(step).get("step_f", step)
+            function = closure(step).get("step_f", step)
             # filters of nengo's keep all they remember in signals
             if not isinstance(function, nengo.synapses.LinearFilter.Step):
                 yield label, function
@@ -71,7 +71,8 @@ def explain(error: Exception, label: str, when: str) -> SimrunError:
     )
 
 
-def _closure(function: Any) -> dict[str, Any]:
+def closure(function: Any) -> dict[str, Any]:
+    """The variables that a function has from where it was made."""
     names, cells = function.__code__.co_freevars, function.__closure__ or ()
     return {key: cell.cell_contents for key, cell in zip(names, cells, strict=True)}
 
