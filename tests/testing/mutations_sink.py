@@ -331,7 +331,7 @@ class ErrorsAreSwallowed(NpySink):
             return
 
 
-@mutation("test_a_small_disk")
+@mutation("test_a_disk_that_fills_up")
 class AFullDiskIsABug(NpySink):
     def append(self, block):
         try:
