@@ -34,10 +34,11 @@ def measure(mode, name, steps, minibatch=None):
     )
     Path("/proc/self/clear_refs").write_text("5")
     # two chunks, the first one's samples still held, as the writer holds them
-    blocks = [
-        (simulation.snapshot(), simulation.execute(Chunk(i * steps, (i + 1) * steps, 10**9, steps)))
-        for i in range(2)
-    ]
+    blocks = []
+    for i in range(2):
+        snapshot = simulation.snapshot()
+        blocks.append(simulation.execute(Chunk(i * steps, (i + 1) * steps, 10**9, steps)))
+        del snapshot  # as the engine does
     measured = peak()
     simulation.close()
     print(
@@ -47,7 +48,7 @@ def measure(mode, name, steps, minibatch=None):
                 "predicted": estimate.peak("host", steps),
                 "measured": measured,
                 "grown": measured - resident,
-                "block": blocks[1][1].nbytes,
+                "block": blocks[1].nbytes,
                 "inputs": steps
                 * sum(item.per_step for item in estimate.items if item.name.startswith("input")),
             }

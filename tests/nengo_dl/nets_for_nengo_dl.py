@@ -319,6 +319,19 @@ def wide_pes(n=1000):
     return net
 
 
+def wide_bcm(n=3000):
+    """Weights that a rule changes: 36 MB that go in and come out of each chunk."""
+    with nengo.Network(seed=26) as net:
+        pre, post = _wide(n), _wide(n)
+        weights = np.random.RandomState(0).normal(size=(n, n)) * 1e-6
+        learned = nengo.Connection(
+            pre.neurons, post.neurons, transform=weights, learning_rule_type=nengo.BCM(1e-12)
+        )
+        nengo.Probe(post.neurons, label="spikes")
+        nengo.Probe(learned, "weights", sample_every=0.5, label="weights")
+    return net
+
+
 def wide_dense(n=2000):
     with nengo.Network(seed=24) as net:
         ens = _wide(n)

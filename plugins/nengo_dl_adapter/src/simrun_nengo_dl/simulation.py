@@ -111,7 +111,7 @@ class NengoDLSimulation(Simulation):
                     raise
                 self._program.forget()
         return estimate(
-            _sizes(tg, self._state, self._workspace),
+            _sizes(tg, self._state, self._workspace, xla=self._program.xla),
             self._recordings,
             self._inputs,
             self._columns,
@@ -332,7 +332,7 @@ def _fixed(tensor_graph: Any) -> list[Any]:
     return [variable for variable in tensor_graph.base_params.values() if variable is not None]
 
 
-def _sizes(tensor_graph: Any, state: Sequence[Any], workspace: int | None) -> Sizes:
+def _sizes(tensor_graph: Any, state: Sequence[Any], workspace: int | None, *, xla: bool) -> Sizes:
     parameters = sum(int(np.prod(v.shape)) * v.dtype.size for v in _fixed(tensor_graph))
     held = sum(int(np.prod(x.shape)) * x.dtype.size for x in state)
     if workspace is None:
@@ -345,4 +345,5 @@ def _sizes(tensor_graph: Any, state: Sequence[Any], workspace: int | None) -> Si
         )
         # the new state, and about two of each value that a step computes
         workspace = held + 2 * max(signals - parameters, 0)
-    return Sizes(parameters, held, workspace)
+    # measured with 36 MB of learned weights: from the second chunk on there is one state more
+    return Sizes(parameters, held, workspace + held if xla else workspace)
