@@ -8,7 +8,7 @@ python=${PYTHON:-python3}
 [ -d .venv ] || "$python" -m venv .venv
 echo "== installing into .venv (TensorFlow is large: a minute or two)"
 .venv/bin/pip install --quiet --constraint tests/constraints.txt \
-    ./core ./plugins/nengo_dl_adapter matplotlib scipy
+    ./core ./plugins/nengo_adapter ./plugins/nengo_dl_adapter matplotlib scipy
 export PATH="$PWD/.venv/bin:$PATH" MPLBACKEND=Agg
 
 for example in watts_strogatz lorenz; do

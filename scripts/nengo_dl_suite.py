@@ -144,9 +144,9 @@ def _program(simulator, xla, n_steps):
 def _make(simulator, xla, n_steps):
     import tensorflow as tf
 
+    from simrun_nengo.networks import NamedProbe
     from simrun_nengo_dl import operators
     from simrun_nengo_dl.inputs import InputNode
-    from simrun_nengo_dl.model import NamedProbe
     from simrun_nengo_dl.probes import make_recordings
     from simrun_nengo_dl.program import Program
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from simrun.adapter import OpenRequest
 from simrun.records import Chunk
-from simrun_nengo_dl.settings import Probe, Settings
+from simrun_nengo.settings import Probe
+from simrun_nengo_dl.settings import Settings
 
 HERE = Path(__file__).parent
 

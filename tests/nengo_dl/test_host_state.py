@@ -11,8 +11,8 @@ import nengo
 import numpy as np
 import pytest
 
-from simrun_nengo_dl import walking
-from simrun_nengo_dl.host_state import HostState
+from simrun_nengo import walking
+from simrun_nengo.host_state import HostState
 
 counter = 0
 history = []

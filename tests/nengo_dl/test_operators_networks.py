@@ -226,7 +226,7 @@ def test_what_stays_on_the_graph_is_named():
 
 def test_noise_state_comes_back():
     """Restoring what `host_objects` lists takes the processes back to a step."""
-    from simrun_nengo_dl.host_state import HostState
+    from simrun_nengo.host_state import HostState
 
     net = NETS["filtered noise"]()
     settings(net, "float32")

@@ -6,17 +6,15 @@ process is called once per step, in order, as nengo-dl does; a file is read piec
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import nengo
 import numpy as np
 
-from simrun.errors import ConfigError, SimulationError
+from simrun.errors import SimulationError
 
 Array = np.ndarray[Any, Any]
 
@@ -51,58 +49,6 @@ class InputNode:
     label: str
     data: Array | None = None
     file: Path | None = None
-
-
-def open_data(path: str, base: Path, label: str, size: int, minibatch: int) -> tuple[Array, Path]:
-    """Map a data file into memory.
-
-    Returns
-    -------
-    numpy.ndarray, shape (minibatch or 1, steps, size)
-    pathlib.Path
-        The file.
-
-    Raises
-    ------
-    ConfigError
-        No such file or array, or the wrong shape or kind of values.
-    """
-    where = f"nengo_dl.inputs.{label}"
-    name, _, key = path.partition(".npz:")
-    file = base / (f"{name}.npz" if key else path)
-    if not file.is_file():
-        near = get_close_matches(file.name, [p.name for p in file.parent.glob("*.np[yz]")], 1)
-        raise ConfigError(
-            f"{where}: no file {file}",
-            f"did you mean {near[0]}?" if near else "write FILE.npy or FILE.npz:NAME",
-        )
-    try:
-        if file.suffix == ".npz":
-            with np.load(file) as archive:
-                if key not in archive:
-                    raise ConfigError(
-                        f"{where}: {file} has no array {key!r}",
-                        f"write {path.split('.npz')[0]}.npz:NAME with one of: "
-                        + ", ".join(archive.files),
-                    )
-                data = archive[key]
-        else:
-            data = np.load(file, mmap_mode="r")
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise ConfigError(
-            f"{where}: can't read {file}: {error}", "save it with numpy.save"
-        ) from None
-    if data.dtype.kind not in "fiub":
-        raise ConfigError(f"{where}: {file} holds {data.dtype}", "numbers are needed")
-    shape = data.shape
-    if data.ndim == 2:
-        data = data[None]
-    if data.ndim != 3 or data.shape[2] != size or data.shape[0] not in (1, minibatch):
-        raise ConfigError(
-            f"{where}: {file} has shape {shape}",
-            f"it must be (steps, {size}) or ({minibatch}, steps, {size})",
-        )
-    return data, file
 
 
 def fill(
@@ -151,25 +97,3 @@ def available(nodes: Sequence[InputNode]) -> tuple[int, str] | None:
         if item.data is not None
     ]
     return min(lengths, default=None)
-
-
-def check_names(
-    wanted: Mapping[str, str], labels: Mapping[str, nengo.Node]
-) -> dict[nengo.Node, tuple[str, str]]:
-    """Input nodes for which the config names a file: node → (label, path).
-
-    Raises
-    ------
-    ConfigError
-        No input node of that label.
-    """
-    found = {}
-    for label, path in wanted.items():
-        if label not in labels:
-            near = get_close_matches(label, labels, 1)
-            hint = (
-                f"did you mean {near[0]}?" if near else f"input nodes: {', '.join(labels) or '–'}"
-            )
-            raise ConfigError(f"nengo_dl.inputs: no input node is called {label!r}", hint)
-        found[labels[label]] = (label, path)
-    return found

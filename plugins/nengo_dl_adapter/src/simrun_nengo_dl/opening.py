@@ -18,9 +18,11 @@ load_nengo_dl()
 import tensorflow as tf  # noqa: E402 - after load_nengo_dl
 from nengo_dl.builder import Builder  # noqa: E402
 
-from simrun_nengo_dl import build, inputs, model, operators, probes  # noqa: E402
+from simrun_nengo import networks  # noqa: E402
+from simrun_nengo.host_state import HostState  # noqa: E402
+from simrun_nengo.inputs import check_names, open_data  # noqa: E402
+from simrun_nengo_dl import build, inputs, operators, probes  # noqa: E402
 from simrun_nengo_dl.failures import Faults, out_of_memory  # noqa: E402
-from simrun_nengo_dl.host_state import HostState  # noqa: E402
 from simrun_nengo_dl.program import Program  # noqa: E402
 from simrun_nengo_dl.settings import Settings  # noqa: E402
 from simrun_nengo_dl.sharing import Sharing  # noqa: E402
@@ -57,13 +59,13 @@ def _open(request: OpenRequest) -> NengoDLSimulation:
     settings: Settings = request.settings
     _use_threads(settings.threads)
     returned = call_model(request.model, request.base, request.model_args)
-    network, own_probes = model.split_model(returned, request.model)
+    network, own_probes = networks.split_model(returned, request.model)
     seed = request.seed
     if network.seed is None:
         # nengo would draw one, and another process that goes on with the run another one
         network.seed = 0 if seed is None else seed
-    labels = model.object_labels(network)
-    named = model.name_probes(network, own_probes, request.probes, settings.dt)
+    labels = networks.object_labels(network)
+    named = networks.name_probes(network, own_probes, request.probes, settings.dt)
     graph = build.build_network(network, settings, seed)
     if settings.load_params:
         build.load_params(graph, request.base / settings.load_params)
@@ -167,12 +169,12 @@ def _input_nodes(
     for node in graph.invariant_inputs:
         label = labels.get(node) or graph.io_names[node]
         by_label[graph.io_names[node] if label in by_label else label] = node
-    files = inputs.check_names(settings.inputs, by_label)
+    files = check_names(settings.inputs, by_label, "nengo_dl.inputs")
     fed, constants = [], []
     for label, node in by_label.items():
-        if node in files:
-            path, size = files[node][1], node.size_out
-            data, file = inputs.open_data(path, request.base, label, size, graph.minibatch_size)
+        if label in files:
+            path, where = settings.inputs[label], f"nengo_dl.inputs.{label}"
+            data, file = open_data(path, request.base, where, node.size_out, graph.minibatch_size)
             fed.append(inputs.InputNode(node, label, data, file))
         elif isinstance(node.output, np.ndarray):
             constants.append((node, node.output))

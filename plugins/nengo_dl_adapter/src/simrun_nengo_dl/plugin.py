@@ -17,7 +17,7 @@ def simrun_adapters() -> Iterable[AdapterEntry]:
             summary="spiking and rate networks of nengo, executed by nengo-dl on TensorFlow",
             config_model="simrun_nengo_dl.settings:Settings",
             factory="simrun_nengo_dl.opening:open_simulation",
-            probe_model="simrun_nengo_dl.settings:Probe",
+            probe_model="simrun_nengo.settings:Probe",
             sections=("nengo", "nengo_ocl"),
         )
     ]

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import nengo
 import numpy as np
 
 from simrun.records import Chunk, ProbeSpec
 from simrun.sampling import recorded_steps
-from simrun_nengo_dl.model import NamedProbe
+from simrun_nengo.networks import NamedProbe, attributes, dims
 
 Ints = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -153,45 +152,17 @@ def make_recordings(
 def _recording(tensor_graph: Any, item: NamedProbe, minibatch: bool) -> Recording:
     signal = tensor_graph.signals[tensor_graph.model.sig[item.probe]["in"]]
     shape = tuple(int(n) for n in signal.full_shape)
-    probe = item.probe
-    dims: tuple[str, ...] = _dims(probe, len(signal.shape))
+    axes = dims(item.probe, len(signal.shape))
     sample = tuple(int(n) for n in signal.shape)
     if signal.minibatched and minibatch:
-        dims, sample = ("minibatch", *dims), shape
-    attrs = {"object": item.label, "attribute": probe.attr}
-    if item.format != "dense":
-        attrs["format"] = item.format
-    if probe.synapse is not None:
-        attrs["synapse"] = str(probe.synapse)
-    if _is_spikes(probe):
-        attrs["units"] = "Hz (amplitude / dt in a step with a spike)"
+        axes, sample = ("minibatch", *axes), shape
     spec = ProbeSpec(
         item.name,
         sample,
         np.dtype(signal.dtype),
-        dims,
+        axes,
         item.period,
         item.reduce,  # type: ignore[arg-type]
-        attrs,
+        attributes(item),
     )
     return Recording(spec, signal, shape)
-
-
-def _dims(probe: nengo.Probe, rank: int) -> tuple[str, ...]:
-    neurons = isinstance(probe.obj, nengo.ensemble.Neurons) or probe.attr == "scaled_encoders"
-    if rank == 1:
-        return ("neuron",) if neurons else ("dimension",)
-    if rank == 2 and probe.attr in ("weights", "delta"):
-        return ("post", "pre")
-    if rank == 2 and probe.attr == "scaled_encoders":
-        return ("neuron", "dimension")
-    return tuple(f"axis_{i}" for i in range(rank))
-
-
-def _is_spikes(probe: nengo.Probe) -> bool:
-    return (
-        isinstance(probe.obj, nengo.ensemble.Neurons)
-        and probe.attr == "output"
-        and probe.synapse is None
-        and bool(getattr(probe.obj.ensemble.neuron_type, "spiking", False))
-    )

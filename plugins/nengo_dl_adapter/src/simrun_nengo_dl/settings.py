@@ -1,12 +1,10 @@
-"""The adapter's section of a config, and what it adds to a probe; imports nothing heavy."""
+"""The adapter's section of a config; imports nothing heavy."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt
-
-from simrun.adapter import ProbeRequest
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 
 class Settings(BaseModel):
@@ -46,14 +44,4 @@ class Settings(BaseModel):
     )
     threads: PositiveInt | None = Field(
         None, description="CPU threads that TensorFlow may use; left out: all cores."
-    )
-
-
-class Probe(ProbeRequest):
-    """A probe that the config declares."""
-
-    synapse: NonNegativeFloat | None = Field(
-        None,
-        allow_inf_nan=False,
-        description="Time constant in seconds of a lowpass filter; left out: none.",
     )

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from simrun.errors import SimulationError
-from simrun_nengo_dl.generators import numpy_state
-from simrun_nengo_dl.host_state import key
-from simrun_nengo_dl.walking import Frozen, Walk
+from simrun_nengo.generators import numpy_state
+from simrun_nengo.host_state import key
+from simrun_nengo.walking import Frozen, Walk
 
 # drawing from a generator is the only way to read it: one that draws alone harms nobody
 _GENERATORS = {"state", "bits", "py_state", "global generator"}

@@ -13,12 +13,12 @@ import numpy as np
 from simrun.adapter import Simulation
 from simrun.errors import SimrunError, SimulationError
 from simrun.records import Chunk, MemoryEstimate, MemoryFailure, ProbeBlock
+from simrun_nengo.host_state import HostState
 from simrun_nengo_dl import events
 from simrun_nengo_dl.compat import load_nengo_dl
 from simrun_nengo_dl.estimate import Sizes, estimate
 from simrun_nengo_dl.failures import Faults, out_of_memory
 from simrun_nengo_dl.feeding import Feed
-from simrun_nengo_dl.host_state import HostState
 from simrun_nengo_dl.inputs import InputNode
 from simrun_nengo_dl.probes import Recording, columns, schedule
 from simrun_nengo_dl.program import Program
