@@ -34,6 +34,14 @@ class TestNengoOcl(AdapterSuite):
         "rate": ((12,), "f4", ("neuron",), 5),
         "echo": ((1,), "f4", ("dimension",), 1),
     }
+    heavy = (
+        {
+            "model": "nets_for_nengo.py:wide",
+            "model_args": {"n": 20000},
+            "probes": [{"name": "spikes", "object": "cells.neurons"}],
+        },
+        1200,
+    )
     bad = {
         "minibatches": ({"nengo_ocl": {"minibatch_size": 2}}, ConfigError, ["minibatch_size"]),
         "float64": ({"nengo_ocl": {"dtype": "float64"}}, ConfigError, ["float32"]),

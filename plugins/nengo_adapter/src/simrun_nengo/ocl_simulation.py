@@ -70,6 +70,7 @@ class OclSimulation(FamilySimulation):
         super().__init__(model, "nengo_ocl", dt, recordings, host, fingerprint, facts)
         limit = (MOST_STEPS, "nengo-ocl, which counts steps in float32,")
         self.available = min([limit, *([self.available] if self.available else [])])
+        self._warm_up()
 
     def estimate_memory(self, steps: int) -> MemoryEstimate:
         """Per probe and input, and what is fixed."""
@@ -152,6 +153,15 @@ class OclSimulation(FamilySimulation):
     @property
     def _buffer_bytes(self) -> int:
         return int(self._plan.Y.nbytes)
+
+    def _warm_up(self) -> None:
+        """Launch each kernel once: drivers compile then, which takes memory of the process."""
+        state = self.copied_state()
+        for plan in self._simulator._plans:
+            if not isinstance(plan, PythonPlan):
+                plan.enqueue()
+        self._fetched(1)
+        self.put_state(state)
 
     def _advance(self, fed: Sequence[tuple[int, Array]], first: int, count: int) -> None:
         """Execute steps ``first+1 … first+count`` of the chunk, and wait for them."""
