@@ -20,6 +20,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -89,13 +90,20 @@ def pytest_configure(config):
     np.in1d = np.isin
     warns = pytest.warns
     pytest.warns = lambda kind=Warning, *args, **kwargs: (
-        warnings.catch_warnings(record=True) if kind is None else warns(kind, *args, **kwargs)
+        _recorded() if kind is None else warns(kind, *args, **kwargs)
     )
     path = os.environ.get("SIMRUN_PATH", "nengo-dl")
     if path != "nengo-dl":
         from nengo_dl.simulator import Simulator
 
         Simulator.predict_on_batch = _predict(Simulator.predict_on_batch, path == "xla")
+
+
+@contextmanager
+def _recorded():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield caught
 
 
 def pytest_addoption(parser):
