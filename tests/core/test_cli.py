@@ -384,7 +384,7 @@ def test_plugins(installed):
     install(installed, {"lab": "lab_broken"}, "lab-thing")
     text = invoke("plugins").stdout
     assert re.search(r"toy +adapter +counts in integers, for tests +simrun-toy 1.0", text)
-    assert re.search(r"lab +broken +plugin 'lab' \(lab-thing 1.0\) can't be imported:", text)
+    assert re.search(r"lab +broken +plugin 'lab' \(lab-thing 1.0\) can't be", text)
     assert max(map(len, text.splitlines())) <= 100
     rows = {row["name"]: row for row in json.loads(invoke("plugins", "--json").stdout)}
     assert rows["toy"]["status"] == "ok"

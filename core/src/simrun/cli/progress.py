@@ -128,7 +128,7 @@ class Bar(Progress):
 
     def begin(self) -> None:
         """Show that something happens."""
-        self._live.start()
+        self._live.start(refresh=True)
 
     @hookimpl
     def simrun_run_started(self, record: RunStarted) -> None:

@@ -1,57 +1,33 @@
-"""Passive memristor crossbars with line resistance, solved exactly, for PyTorch."""
+"""Passive memristor crossbars with line resistance, solved exactly, for PyTorch.
 
-from simrun_torch_crossbar.circuit import Resistances
-from simrun_torch_crossbar.config import (
-    ADC,
-    DAC,
-    CrossbarConfig,
-    Drift,
-    Spread,
-    Stuck,
-    Variability,
-)
-from simrun_torch_crossbar.layers import (
-    CrossbarConv1d,
-    CrossbarConv2d,
-    CrossbarConv3d,
-    CrossbarLayer,
-    CrossbarLinear,
-    TileCurrents,
-)
-from simrun_torch_crossbar.patching import crossbars, patch_model
-from simrun_torch_crossbar.solver import (
-    device_currents,
-    node_voltages,
-    power,
-    solve,
-    transfer_matrix,
-)
-from simrun_torch_crossbar.tuning import best_gain, calibrate, start_reads, tune
+Names are imported when they are used: what simrun discovers must not import torch.
+"""
 
-__all__ = [
-    "ADC",
-    "DAC",
-    "CrossbarConfig",
-    "CrossbarConv1d",
-    "CrossbarConv2d",
-    "CrossbarConv3d",
-    "CrossbarLayer",
-    "CrossbarLinear",
-    "Drift",
-    "Resistances",
-    "Spread",
-    "Stuck",
-    "TileCurrents",
-    "Variability",
-    "best_gain",
-    "calibrate",
-    "crossbars",
-    "device_currents",
-    "node_voltages",
-    "patch_model",
-    "power",
-    "solve",
-    "start_reads",
-    "transfer_matrix",
-    "tune",
-]
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_MODULES = {
+    "circuit": ["Resistances"],
+    "config": ["ADC", "DAC", "CrossbarConfig", "Drift", "Spread", "Stuck", "Variability"],
+    "layers": [
+        "CrossbarConv1d",
+        "CrossbarConv2d",
+        "CrossbarConv3d",
+        "CrossbarLayer",
+        "CrossbarLinear",
+        "TileCurrents",
+    ],
+    "patching": ["crossbars", "patch_model"],
+    "solver": ["device_currents", "node_voltages", "power", "solve", "transfer_matrix"],
+    "tuning": ["best_gain", "calibrate", "start_reads", "tune"],
+}
+_WHERE = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ def simrun_adapters() -> Iterable[AdapterEntry]:
     return [
         AdapterEntry(
             name="torch_crossbar",
-            summary="trained PyTorch networks on passive memristor crossbars with line resistance",
+            summary="PyTorch networks on passive memristor crossbars",
             config_model="simrun_torch_crossbar.settings:Settings",
             factory="simrun_torch_crossbar.opening:open_simulation",
             probe_model="simrun_torch_crossbar.settings:Probe",
