@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from open_nets import one_piece
 
 from simrun.errors import ConfigError
@@ -42,6 +43,7 @@ class TestGraph(Conformance):
         return dict(zip(self.expected_probes, one_piece(net, steps), strict=True))
 
 
+@pytest.mark.slow  # the other tests of this folder are about this path
 class TestXla(Conformance):
     config = Conformance.config | {"nengo_dl": {"compile": "xla"}}
 
