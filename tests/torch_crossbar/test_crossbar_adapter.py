@@ -125,7 +125,7 @@ def test_a_stopped_run_goes_on(project):
 def test_other_sinks(project, sink):
     pytest.importorskip(f"simrun_storage_{sink}")
     simrun.run(project("npy"))
-    simrun.run(project("other", output={"path": "other", "sink": sink}))
+    simrun.run(project() | {"output": {"path": "other", "sink": sink}})
     assert np.array_equal(samples("other")["y"], samples("npy")["y"])
 
 
