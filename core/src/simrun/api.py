@@ -243,7 +243,8 @@ def open_run(path: str | Path, *, plugins: Sequence[Any] = ()) -> Run:
 
     def open_reader(name: str, request: SinkRequest) -> Reader:
         selection = select(None, name, extra=plugins)
-        return resolve(selection.sink.reader)(request)  # type: ignore[no-any-return]
+        reader: Reader = resolve(selection.sink.reader)(request)
+        return reader
 
     return Run(Path(path), open_reader)
 

@@ -53,13 +53,13 @@ def load_function(reference: str, base: Path) -> Callable[..., Any]:
             f"did you mean {near[0]}?" if near else f"it defines: {', '.join(functions) or 'none'}"
         )
         raise ConfigError(f"model: {place} has no function {name!r}", hint)
-    function = getattr(module, name)
+    function: Callable[..., Any] = getattr(module, name)
     if not callable(function):
         raise ConfigError(
             f"model: {reference} is a {type(function).__name__}, not a function",
             "name a function that builds and returns the model",
         )
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def call_model(reference: str, base: Path, arguments: Mapping[str, Any]) -> Any:

@@ -100,7 +100,7 @@ class Run:
         """
         if self.probe(name).attrs.get("format") != "events" or self._reader is None:
             raise KeyError(f"probe {name!r} holds no events; index the run: run[{name!r}]")
-        return self._reader.events(name)  # type: ignore[attr-defined, no-any-return]
+        return self._reader.events(name)
 
     def verify(self) -> list[str]:
         """Read all that is committed and compare checksums; problems, one text each."""

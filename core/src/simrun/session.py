@@ -149,7 +149,8 @@ def _open_sink(
         setup.config.sink_options(),
         {"provenance": facts},
     )
-    return resolve(setup.selection.sink.sink)(request)  # type: ignore[no-any-return]
+    sink: Sink = resolve(setup.selection.sink.sink)(request)
+    return sink
 
 
 def _facts(setup: Setup, simulation: Simulation) -> dict[str, Any]:

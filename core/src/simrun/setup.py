@@ -117,12 +117,13 @@ def configure(
 def _open(adapter: AdapterEntry, request: OpenRequest) -> Simulation:
     factory = resolve(adapter.factory)
     try:
-        return factory(request)  # type: ignore[no-any-return]
+        simulation: Simulation = factory(request)
     except SimrunError:
         raise
     except (Exception, SystemExit) as error:
         what = f"{adapter.name}, opening the model,"
         raise SimulationError(models.blame(what, error)) from error
+    return simulation
 
 
 @contextmanager

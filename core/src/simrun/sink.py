@@ -103,6 +103,13 @@ class Reader(ABC):
     def array(self, name: str) -> LazyArray:
         """The committed samples of a probe, first axis time. `KeyError` for another name."""
 
+    def events(self, name: str) -> tuple[np.ndarray[Any, Any], ...]:
+        """Step, position along each axis, and value of each event of a probe stored as events.
+
+        `KeyError` for a probe that isn't; the default has none.
+        """
+        raise KeyError(f"probe {name!r} holds no events")
+
     def verify(self) -> list[str]:
         """Read everything committed and compare with its checksums; problems, one text each."""
         return []

@@ -218,7 +218,8 @@ def _files(record: Mapping[str, Any] | None) -> Mapping[str, Any]:
             f"{FORMAT}",
             "use the version of simrun that wrote them",
         )
-    return record["files"]  # type: ignore[no-any-return]
+    files: Mapping[str, Any] = record["files"]
+    return files
 
 
 def _read(descriptor: int, begin: int, end: int) -> Iterator[memoryview]:

@@ -113,7 +113,8 @@ class AdapterDriver(InOtherProcesses):
                 simulation.load_state(dict(state))
             step = simulation.step
             samples = self.execute(simulation, lengths, end, capacity)
-        np.savez(Path(folder) / "samples.npz", **samples)  # type: ignore[arg-type]
+        arrays: dict[str, Any] = dict(samples)
+        np.savez(Path(folder) / "samples.npz", **arrays)
         return step
 
     def job_measure(self) -> dict[str, int]:

@@ -98,7 +98,8 @@ class AdapterSuite(AdapterDriver):
             check_json(simulation.provenance(), "provenance()")
             self.execute(simulation, [simulation.alignment])
             assert all(isinstance(v, float | int) for v in simulation.metrics().values())
-            assert simulation.device_peak() is None or simulation.device_peak() >= 0  # type: ignore[operator]
+            peak = simulation.device_peak()
+            assert peak is None or peak >= 0
             assert simulation.memory_failure(ValueError("of the model")) is None
             assert isinstance(simulation.memory_failure(MemoryError()), MemoryFailure)
 

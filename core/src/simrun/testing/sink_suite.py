@@ -291,7 +291,7 @@ class SinkSuite(SinkDriver):
         reader = self.opening()[1](self.request(tmp_path, manifest(tmp_path)[1]))
         for probe in EVENTS:
             dense = samples(probe, 0, END)
-            step, *place, value = reader.events(probe.name)  # type: ignore[attr-defined]
+            step, *place, value = reader.events(probe.name)
             row, *expected = np.nonzero(dense.view(f"u{dense.itemsize}"))
             assert np.array_equal(step, row + 1), probe.name
             assert len(place) == len(expected), "a position has an index for each axis"
