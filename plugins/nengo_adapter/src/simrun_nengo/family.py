@@ -13,14 +13,12 @@ from simrun.adapter import Simulation
 from simrun.errors import SimulationError
 from simrun.records import MemoryItem
 from simrun_nengo import inputs
-from simrun_nengo.host_state import HostState
+from simrun_nengo.host_state import SAME_MODEL, HostState
 from simrun_nengo.recording import Array, Recording, Window
 from simrun_nengo.walking import Entry
 
 if TYPE_CHECKING:
     from simrun_nengo.opening import Model
-
-_HINT = "the model, its arguments, the seed and the versions must be those of the saved run"
 
 
 class _Snapshot(NamedTuple):
@@ -140,15 +138,8 @@ class FamilySimulation(Simulation):
             The network isn't the one that the state was saved from.
         """
         if int(state["network"]) != self._fingerprint:
-            raise SimulationError("the saved state belongs to another network", _HINT)
-        try:
-            self._host.load(state["host"].tobytes())
-        except Exception as error:
-            raise SimulationError(
-                f"the state of the model's Python functions can't be taken up: "
-                f"{type(error).__name__}: {error}",
-                _HINT,
-            ) from error
+            raise SimulationError("the saved state belongs to another network", SAME_MODEL)
+        self._host.load(state["host"].tobytes())
         values = _unpacked(state["windows"], [w.value for w in self._windows])
         self._take_up(
             int(state["step"]),

@@ -23,8 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from simrun.errors import SimulationError
 from simrun_nengo.generators import numpy_state
 from simrun_nengo.walking import NO_VALUE, Entry, Frozen, Walk, checksum
+
+SAME_MODEL = "the model, its arguments, the seed and the versions must be those of the saved run"
 
 
 class HostState:
@@ -102,13 +105,20 @@ class HostState:
 
         Raises
         ------
-        Exception
-            The model isn't the same (KeyError), or whatever unpickling raises.
+        SimulationError
+            The model isn't the same, or what was pickled can't be made again.
         """
         things = {path: thing for thing, path in self._paths.values()}
         targets = {(kind, path): target for kind, target, path, _ in self._targets.values()}
-        found = _Unpickler(io.BytesIO(data), things).load()
-        self.restore([(k, targets[k, path], path, saved) for k, path, saved in found])
+        try:
+            found = _Unpickler(io.BytesIO(data), things).load()
+            self.restore([(k, targets[k, path], path, saved) for k, path, saved in found])
+        except Exception as error:  # whatever unpickling raises
+            raise SimulationError(
+                f"the state of the model's Python functions can't be taken up: "
+                f"{type(error).__name__}: {error}",
+                SAME_MODEL,
+            ) from error
 
     def _walk(self) -> Walk:
         walk = Walk(self._checksums, self._ignored)

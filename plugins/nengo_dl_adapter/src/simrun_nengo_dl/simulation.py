@@ -13,7 +13,7 @@ import numpy as np
 from simrun.adapter import Simulation
 from simrun.errors import SimrunError, SimulationError
 from simrun.records import Chunk, MemoryEstimate, MemoryFailure, ProbeBlock
-from simrun_nengo.host_state import HostState
+from simrun_nengo.host_state import SAME_MODEL, HostState
 from simrun_nengo_dl import events
 from simrun_nengo_dl.compat import load_nengo_dl
 from simrun_nengo_dl.estimate import Sizes, estimate
@@ -228,19 +228,13 @@ class NengoDLSimulation(Simulation):
         SimulationError
             The network isn't the one that the state was saved from.
         """
-        hint = "the model, its arguments, the seed and the versions must be those of the saved run"
         shapes = {f"state_{i}": tuple(x.shape) for i, x in enumerate(self._state)}
         saved = {k: v.shape for k, v in state.items() if k.startswith("state_")}
         if saved != shapes or int(state["parameters"]) != self._parameters():
-            raise SimulationError("the saved state belongs to a network with other weights", hint)
-        try:
-            self._host.load(state["host"].tobytes())
-        except Exception as error:
             raise SimulationError(
-                f"the state of the model's Python functions can't be taken up: "
-                f"{type(error).__name__}: {error}",
-                hint,
-            ) from error
+                "the saved state belongs to a network with other weights", SAME_MODEL
+            )
+        self._host.load(state["host"].tobytes())
         with tf.device(self._tg.device):
             self._state = tuple(
                 tf.constant(state[name], x.dtype)
