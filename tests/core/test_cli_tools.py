@@ -58,8 +58,18 @@ def test_the_doctor_names_what_is_broken_and_what_is_missing(installed, tmp_path
     assert found["disk"] > 0
     known = {plugin["name"] for plugin in found["plugins"]}
     for name, distribution in discovery.KNOWN.items():
+        if name in doctor.NEEDS:
+            continue
         advice = {"what": f"plugin {name}", "how": f"pip install {distribution}"}
         assert (advice in found["missing"]) == (name not in known)
+
+
+def test_a_plugin_without_its_extra_is_missing_and_not_ill(installed, tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "_problem", lambda kind, name: "boom" if name == "toy" else "")
+    monkeypatch.setattr(doctor, "NEEDS", {"toy": "no-such-distribution-xyz"})
+    found = doctor.examine(tmp_path)
+    assert "toy" not in {plugin["name"] for plugin in found["plugins"]}
+    assert not any(plugin["problem"] for plugin in found["plugins"])
 
 
 def test_the_doctors_table(installed, monkeypatch):

@@ -20,6 +20,8 @@ EXTRAS = (
     ("hdf5plugin", "zstd and blosc2 in HDF5 files", "simrun-storage-hdf5[compression]"),
     ("s3fs", "s3:// URLs of the zarr sink", "simrun-storage-zarr[s3]"),
 )
+# plugins that come with a distribution but need its extra: without it they are missing, not ill
+NEEDS = {"nengo_ocl": "nengo-ocl"}
 IMPORT_SECONDS = 300
 # imported in a process of its own: it may be slow, print, or die
 _IMPORT = """
@@ -50,7 +52,7 @@ def examine(folder: Path) -> dict[str, Any]:
         ``disk``: free bytes. ``plugins``: ``name``, ``kind``, ``distribution``, ``version`` and
         ``problem`` (empty: it imports). ``missing``: what isn't installed, ``what`` and ``how``.
     """
-    rows = describe()
+    rows = [row for row in describe() if _version(NEEDS.get(row.name, "simrun")) is not None]
     plugins = [
         {
             "name": row.name,
@@ -65,7 +67,7 @@ def examine(folder: Path) -> dict[str, Any]:
     missing = [
         {"what": f"plugin {name}", "how": f"pip install {distribution}"}
         for name, distribution in discovery.KNOWN.items()
-        if name not in there
+        if name not in there and name not in NEEDS
     ]
     missing += [
         {"what": f"{package} ({purpose})", "how": f'pip install "{extra}"'}

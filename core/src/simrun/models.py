@@ -17,9 +17,8 @@ from simrun.errors import ConfigError, SimulationError
 
 # where model files have been loaded from in this process
 _folders: set[Path] = set()
-# ours, where they are installed from a checkout that holds the config too
-_OWN = {"simrun", *(f"simrun_{name}" for name in ("nengo", "nengo_dl", "torch_crossbar"))}
-_OWN |= {"simrun_storage_hdf5", "simrun_storage_zarr"}
+# before the name of a model file's module: it can't clash with an installed package
+_MODEL = "simrun_model_"
 
 
 def load_function(reference: str, base: Path) -> Callable[..., Any]:
@@ -96,8 +95,7 @@ def _load_file(path: Path, base: Path) -> Any:
         raise ConfigError(f"model: no file {path}", hint)
     _prepend(base)
     _put_first(path.resolve().parent)
-    # a name that can't clash with an installed package, the same in every process
-    name = f"simrun_model_{path.stem}"
+    name = f"{_MODEL}{path.stem}"  # the same in every process
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -133,7 +131,7 @@ def _put_first(folder: Path) -> None:
     for other in _folders - {folder}:
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
-            if file and Path(file).parent == other and not name.startswith("simrun_model_"):
+            if file and Path(file).parent == other and not name.startswith(_MODEL):
                 del sys.modules[name]
     _folders.add(folder)
     if str(folder) in sys.path:
@@ -182,8 +180,10 @@ def sources(base: Path, files: Iterable[Path]) -> dict[str, str]:
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         top = name.partition(".")[0]
+        # our own, which may be installed from a checkout that holds the config too
+        ours = top.startswith("simrun") and not top.startswith(_MODEL)
         # thousands of modules may be loaded: most are left out before the disk is asked
-        if not file or top in _OWN or top in sys.stdlib_module_names or "site-packages" in file:
+        if not file or ours or top in sys.stdlib_module_names or "site-packages" in file:
             continue
         path = Path(file).resolve()
         if path.is_relative_to(base) and "site-packages" not in path.parts and path.is_file():
