@@ -126,7 +126,15 @@ class NoGpuHere:
 
     @staticmethod
     def nvmlDeviceGetMemoryInfo(handle):  # noqa: N802
-        return SimpleNamespace(free=(handle + 1) * 1000)
+        return SimpleNamespace(free=(handle + 1) * 1000, total=5000)
+
+    @staticmethod
+    def nvmlDeviceGetCount():  # noqa: N802
+        return 2
+
+    @staticmethod
+    def nvmlDeviceGetName(handle):  # noqa: N802
+        return f"card {handle}"
 
 
 def test_the_gpus_free_memory_is_the_drivers_word(monkeypatch):
@@ -140,3 +148,14 @@ def test_the_gpus_free_memory_is_the_drivers_word(monkeypatch):
     # TensorFlow counts the visible GPUs, the driver all
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     assert memory.gpu_free("GPU:0") == 2000
+
+
+def test_every_gpu_that_the_driver_knows(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", NoGpuHere)
+    assert memory.gpus() == [("card 0", 1000, 5000), ("card 1", 2000, 5000)]
+
+    def no_driver():
+        raise NoGpuHere.NVMLError
+
+    monkeypatch.setattr(NoGpuHere, "nvmlInit", no_driver)
+    assert memory.gpus() == []

@@ -74,25 +74,27 @@ def gpu_free(device_name: str) -> int | None:
     kind, _, number = device_name.partition(":")
     if kind != "GPU":
         return None
-    found = gpus()
-    index = _physical(int(number or 0))
-    return found[index][1] if index < len(found) else None
+    import pynvml  # type: ignore[import-untyped]
+
+    try:
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(_physical(int(number or 0)))
+        return int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
+    except pynvml.NVMLError:
+        return None
 
 
 def gpus() -> list[tuple[str, int, int]]:
     """Name, free and total bytes of each GPU that NVIDIA's management library knows."""
-    import pynvml  # type: ignore[import-untyped]
+    import pynvml
 
-    found = []
     try:
         pynvml.nvmlInit()
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            sizes = pynvml.nvmlDeviceGetMemoryInfo(handle)
-            found.append((str(pynvml.nvmlDeviceGetName(handle)), int(sizes.free), int(sizes.total)))
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        named = [(pynvml.nvmlDeviceGetName(h), pynvml.nvmlDeviceGetMemoryInfo(h)) for h in handles]
     except pynvml.NVMLError:
-        return found
-    return found
+        return []
+    return [(str(name), int(sizes.free), int(sizes.total)) for name, sizes in named]
 
 
 def disk_free(path: Path) -> int | None:
