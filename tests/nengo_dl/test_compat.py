@@ -7,6 +7,8 @@ import textwrap
 
 import pytest
 
+from simrun_nengo_dl import compat
+
 
 def python(code, **environment):
     done = subprocess.run(
@@ -83,3 +85,48 @@ def test_a_synapse_with_a_passthrough(mode):
     for probe, array in zip(net.probes, found.values(), strict=True):
         # float64 in another order
         np.testing.assert_allclose(array, reference.data[probe], rtol=1e-12, atol=1e-14)
+
+
+def test_a_traced_function_can_be_called_without_tensorflows_private_names():
+    """Another release of TensorFlow may not have them."""
+    compat.load_nengo_dl()
+    import tensorflow as tf
+
+    from simrun_nengo_dl.calling import flat_call
+
+    factor = tf.Variable(3.0)
+    scalar, vector = tf.TensorSpec(()), tf.TensorSpec((2,))
+    function = tf.function(lambda a, b: (a * factor, (b + a,))).get_concrete_function(
+        scalar, vector
+    )
+
+    class Public:
+        structured_input_signature = function.structured_input_signature
+
+        def __call__(self, *arguments):
+            return function(*arguments)
+
+    arguments = [tf.constant(2.0), tf.constant([1.0, 5.0])]
+    for each in (function, Public()):
+        assert [x.numpy().tolist() for x in flat_call(each)(arguments)] == [6.0, [3.0, 7.0]]
+
+
+OWN = compat._TUNING.replace("false", "true")
+
+
+@pytest.mark.parametrize(
+    ("release", "before", "after"),
+    [
+        ("2.21.0", "", compat._TUNING),
+        ("2.21.0", "--xla_dump_to=x", f"--xla_dump_to=x {compat._TUNING}"),
+        ("2.21.0", OWN, OWN),
+        ("2.99.0", "--xla_dump_to=x", "--xla_dump_to=x"),
+    ],
+)
+def test_xlas_flags_are_set_for_known_releases_and_the_users_are_kept(
+    monkeypatch, release, before, after
+):
+    monkeypatch.setattr(compat, "version", lambda name: release)
+    monkeypatch.setenv("XLA_FLAGS", before)
+    compat._tune_xla()
+    assert os.environ["XLA_FLAGS"] == after
