@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from toy_plugin import install
 
+from simrun import discovery
 from simrun.cli import main
 
 CONFIG, PLUGIN, SIMULATION = 2, 3, 4
@@ -294,7 +295,12 @@ def test_models(bad, name, tmp_path):
 
 
 @pytest.mark.parametrize("name", PLUGINS)
-def test_plugins(bad, name, installed):
+def test_plugins(bad, name, installed, monkeypatch):
+    # whatever is installed where these tests run: simrun alone, and what they install
+    every = discovery.discovered
+    monkeypatch.setattr(
+        discovery, "discovered", lambda: [p for p in every() if p.name not in discovery.KNOWN]
+    )
     (installed / "broken_for_tests.py").write_text("raise type('boom', (BaseException,), {})()")
     install(installed, {"broken": "broken_for_tests"}, "simrun-broken")
     text, words = PLUGINS[name]
