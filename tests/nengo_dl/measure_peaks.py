@@ -49,6 +49,7 @@ def measure(mode, name, steps, minibatch=None):
                 "measured": measured,
                 "grown": measured - resident,
                 "block": blocks[1].nbytes,
+                "fixed": sum(item.fixed for item in estimate.items if not item.resident),
                 "inputs": steps
                 * sum(item.per_step for item in estimate.items if item.name.startswith("input")),
             }

@@ -328,7 +328,7 @@ def wide_bcm(n=3000):
             pre.neurons, post.neurons, transform=weights, learning_rule_type=nengo.BCM(1e-12)
         )
         nengo.Probe(post.neurons, label="spikes")
-        nengo.Probe(learned, "weights", sample_every=0.5, label="weights")
+        nengo.Probe(learned, "weights", sample_every=0.05, label="weights")
     return net
 
 

@@ -12,7 +12,7 @@ import pytest
 HERE = Path(__file__).parent
 NETS = [
     "wide:5000", "wide:1700:3", "wide_sampled:6000", "wide_input:20000", "wide_pes:9000",
-    "wide_dense:2500", "wide_synapses:8000",
+    "wide_dense:2500", "wide_synapses:8000", "wide_bcm:90",
 ]  # fmt: skip
 
 
@@ -33,8 +33,10 @@ def test_prediction(mode):
     for peak in found:
         ratio = peak["predicted"] / peak["measured"]
         assert 0.98 <= ratio <= 1.10, peak
-        # the samples once for the chunk and once for the writer, and the inputs
-        assert peak["grown"] <= 2.2 * peak["block"] + peak["inputs"] + 16 * 2**20, peak
+        # the samples once for the chunk and once for the writer, the inputs, and what doesn't
+        # grow with the chunk: a new state of 36 MB, where a rule changes that many weights
+        beside = peak["inputs"] + peak["fixed"] + 16 * 2**20
+        assert peak["grown"] <= 2.2 * peak["block"] + beside, peak
 
 
 OUT_OF_MEMORY = """

@@ -65,7 +65,8 @@ def estimate(
         row = int(np.prod(item.shape, dtype=np.int64)) * item.spec.dtype.itemsize
         spare = 0 if item.every_step else row * (item.rows(steps) - _rows(item, steps))
         name, per_step = f"probe {item.spec.name}", row / item.spec.period
-        items.append(MemoryItem(name, "device", math.ceil(spare), per_step))
+        # on a CPU the writer holds the buffer itself, with all its rows
+        items.append(MemoryItem(name, "device", math.ceil(spare) * (2 - on_gpu), per_step))
         if on_gpu:
             items.append(MemoryItem(f"{name} (host copy)", "host", 0, per_step))
     for node in inputs:

@@ -36,6 +36,8 @@ def samples(buffer: Any, item: Recording, count: int) -> Events | np.ndarray[Any
         found = _events(buffer, item, count)
         if found is not None:
             return found
+    if not count:  # a view would keep the buffer, which has rows that aren't samples
+        return np.empty((0, *item.spec.shape), item.spec.dtype)
     return np.asarray(buffer)[:count].reshape(count, *item.spec.shape)
 
 

@@ -7,6 +7,7 @@ is a copy of memory. The values are the same.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 import tensorflow as tf
@@ -45,12 +46,23 @@ class SlicedSignals(SignalDict):
 
     def gather(self, src: Any, force_copy: bool = False) -> Any:
         """Read the part ``src`` of its base array."""
-        if not 1 < len(src.slices) <= _FEW:
+        # for an outer product nengo-dl repeats one part as often as the other has values
+        runs = [(part, len(list(same))) for part, same in groupby(src.slices)]
+        if len(src.slices) == 1 or len(runs) > _FEW:
             return super().gather(src, force_copy)
         axis, base = int(src.minibatched), self.bases[src.key]
-        parts = [_cut(base, axis, start, stop) for start, stop in src.slices]
+        parts = [_repeat(_cut(base, axis, *part), axis, count) for part, count in runs]
         return tf.reshape(tf.concat(parts, axis), src.full_shape)
 
 
 def _cut(x: Any, axis: int, start: int, stop: int) -> Any:
     return x[:, start:stop] if axis else x[start:stop]
+
+
+def _repeat(x: Any, axis: int, count: int) -> Any:
+    """``count`` times ``x``, one after the other along ``axis``, without indices of each value."""
+    if count == 1:
+        return x
+    shape = list(x.shape)
+    x = tf.broadcast_to(tf.expand_dims(x, axis), [*shape[:axis], count, *shape[axis:]])
+    return tf.reshape(x, [*shape[:axis], count * shape[axis], *shape[axis + 1 :]])
