@@ -1,9 +1,11 @@
 """Every code block of the README and the docs is executed, page by page, top to bottom.
 
 A fence with ``title="FILE"`` is written to that file; ``console`` runs each line after ``$``;
-``python`` runs in one process a page; ``sh`` and ``toml`` are checked against the repository.
+``python`` runs in one process a page; ``sh`` and ``toml`` are checked against the repository,
+``matlab``, which isn't here, against the file that it reads.
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -65,6 +67,9 @@ def test_the_pages_blocks_run(page, tmp_path, monkeypatch):
             assert page.name in ("memory.md", "hooks.md")
         elif language == "yaml":
             check_yaml(text, tmp_path)
+        elif language == "matlab":
+            run_script()
+            check_matlab(text)
         else:
             assert language == "toml", f"{page.name}: a block of {language} that nothing checks"
             tomllib.loads(text)
@@ -87,6 +92,54 @@ def check_shell(line):
         if extra:
             project = tomllib.loads((DISTRIBUTIONS[name] / "pyproject.toml").read_text())["project"]
             assert extra.rstrip("]") in project["optional-dependencies"]
+
+
+def check_matlab(text):
+    """What it reads is there, by HDF5's own names."""
+    import h5py
+
+    calls = re.findall(r"(h5read|h5readatt)\('([^']+)', '([^']+)'(?:, '([^']+)')?\)", text)
+    assert len(calls) == text.count("h5read")
+    for function, path, place, attribute in calls:
+        with h5py.File(path) as file:
+            if function == "h5readatt":
+                assert attribute in file[place].attrs
+            else:
+                assert file[place].size
+
+
+SRUN, SCONTROL = '#!/bin/sh\nexec "$@"\n', '#!/bin/sh\necho "$@" >> requeued\n'
+
+
+def test_the_slurm_job_goes_on_until_it_is_done(tmp_path):
+    """The page's script, with what Slurm would do faked: run the step, requeue."""
+    pages = [*blocks(ROOT / "README.md"), *blocks(ROOT / "docs" / "howto.md")]
+    for _, title, text in pages:
+        if title:
+            (tmp_path / title).write_text(text)
+    fakes = tmp_path / "bin"
+    fakes.mkdir()
+    simrun = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m simrun "$@"\n'
+    for name, text in {"srun": SRUN, "scontrol": SCONTROL, "simrun": simrun}.items():
+        (fakes / name).write_text(text)
+        (fakes / name).chmod(0o755)
+    environment = os.environ | {"PATH": f"{fakes}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    # a job whose time is up at once, the same requeued too often, and one that has time
+    hasty = (tmp_path / "job.sh").read_text().replace("config.yaml", "config.yaml --max-hours 1e-9")
+    (tmp_path / "hasty.sh").write_text(hasty)
+    requeued = tmp_path / "requeued"
+    for script, restarts, code, lines in [
+        ("hasty.sh", "0", 0, ["requeue 7"]),
+        ("hasty.sh", "20", 75, ["requeue 7"]),
+        ("job.sh", "1", 0, ["requeue 7"]),
+    ]:
+        done = subprocess.run(
+            ["bash", script], cwd=tmp_path, capture_output=True, text=True,
+            env=environment | {"SLURM_RESTART_COUNT": restarts},
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        assert requeued.read_text().splitlines() == lines
+    assert "#SBATCH --requeue --open-mode=append --signal=USR1@" in hasty
 
 
 def check_yaml(text, folder):
