@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ from typing import Any
 from simrun.errors import ConfigError, SimulationError
 
 # where model files have been loaded from in this process
-_folders: set[Path] = set()
+_folders: set[str] = set()
 # before the name of a model file's module: it can't clash with an installed package
 _MODEL = "simrun_model_"
 
@@ -128,15 +129,17 @@ def _load_module(name: str, base: Path) -> Any:
 
 def _put_first(folder: Path) -> None:
     """Let a model file import its neighbours, and not those of a model loaded before it."""
-    for other in _folders - {folder}:
-        for name, module in list(sys.modules.items()):
-            file = getattr(module, "__file__", None)
-            if file and Path(file).parent == other and not name.startswith(_MODEL):
-                del sys.modules[name]
-    _folders.add(folder)
-    if str(folder) in sys.path:
-        sys.path.remove(str(folder))
-    sys.path.insert(0, str(folder))
+    here = str(folder)
+    others = _folders - {here}
+    for name, module in list(sys.modules.items()):
+        # thousands of modules where a simulator is loaded: strings, not paths
+        file = getattr(module, "__file__", None)
+        if file and os.path.dirname(file) in others and not name.startswith(_MODEL):
+            del sys.modules[name]
+    _folders.add(here)
+    if here in sys.path:
+        sys.path.remove(here)
+    sys.path.insert(0, here)
 
 
 def _prepend(base: Path) -> None:
