@@ -1,4 +1,4 @@
-"""Measures what a call takes on the device: the only reader of the process's memory here."""
+"""Measures what a call takes on the device: the only place that knows the process's memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,23 @@ from pathlib import Path
 import psutil
 import torch
 
+LARGE = 1 << 20
+"""Bytes from which an array gets pages of its own, which go back when it is freed."""
+
 HOLES = 1.15
-"""What a CPU's heap grows to in many calls, against what it took in the three measured."""
+"""What the heap of smaller arrays grows to in many calls, against the three measured."""
+
+_M_MMAP_THRESHOLD = -3  # malloc.h
+
+
+def steady_heap() -> None:
+    """Let large arrays leave no holes in the heap (glibc's `mallopt`), so that peaks repeat.
+
+    Otherwise glibc takes arrays of up to 32 MiB from its heap once it has seen some, and what a
+    run takes varies by 5 % with the order in which they come and go.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE)
 
 
 def resident() -> int:

@@ -13,6 +13,7 @@ from simrun.adapter import OpenRequest
 from simrun.errors import ConfigError
 from simrun.models import call_model
 from simrun_torch_crossbar.data import Source, open_dataset, open_file
+from simrun_torch_crossbar.footprint import steady_heap
 from simrun_torch_crossbar.patching import patch_model
 from simrun_torch_crossbar.settings import Settings
 from simrun_torch_crossbar.simulation import CrossbarSimulation, Data
@@ -31,6 +32,7 @@ def open_simulation(request: OpenRequest) -> CrossbarSimulation:
         The user's code raised.
     """
     settings: Settings = request.settings
+    steady_heap()
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     device = _device(settings.device)
