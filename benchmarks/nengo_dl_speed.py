@@ -34,8 +34,8 @@ from simrun_nengo_dl.compat import load_nengo_dl
 from simrun_nengo_dl.opening import open_simulation
 from simrun_nengo_dl.settings import Settings
 
-STEPS = {"small": 1000, "medium": 1000, "large": 200}
-CHUNKS = {"small": (100, 10, 1), "medium": (100, 10, 1), "large": (100, 10)}
+STEPS = {"small": 1000, "medium": 1000, "large": 1000}
+CHUNKS = {"small": (100, 10, 1), "medium": (100, 10, 1), "large": (100, 10, 1)}
 FEW = {"small": 100, "medium": 50, "large": 20}  # steps that are timed one by one, and scaled
 HERE = Path(__file__).parent
 
