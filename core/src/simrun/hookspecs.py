@@ -171,7 +171,8 @@ def simrun_run_started(record: RunStarted) -> None:
 def simrun_chunk_committed(record: ChunkCommitted) -> None:
     """Everything up to ``record.step`` is safe. Called often: return quickly.
 
-    Called by the engine, in its own thread, after commits: about once a second.
+    Called by the engine, in its own thread, after commits: about once a second,
+    more seldom where a commit takes long.
 
     Raises
     ------
