@@ -6,7 +6,6 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -134,7 +133,7 @@ def _put_first(folder: Path) -> None:
     for name, module in list(sys.modules.items()):
         # thousands of modules where a simulator is loaded: strings, not paths
         file = getattr(module, "__file__", None)
-        if file and os.path.dirname(file) in others and not name.startswith(_MODEL):
+        if file and file.rpartition("/")[0] in others and not name.startswith(_MODEL):
             del sys.modules[name]
     _folders.add(here)
     if here in sys.path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from simrun_torch_crossbar.layers import PRECISION, CrossbarLayer
+from simrun_torch_crossbar.linear_map import PRECISION, CrossbarLayer
 from simrun_torch_crossbar.solving import default_limit, group_bytes, group_size
 
 

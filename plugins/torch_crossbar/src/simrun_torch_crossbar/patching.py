@@ -15,10 +15,9 @@ from simrun_torch_crossbar.layers import (
     CrossbarConv1d,
     CrossbarConv2d,
     CrossbarConv3d,
-    CrossbarLayer,
     CrossbarLinear,
-    Reads,
 )
+from simrun_torch_crossbar.linear_map import CrossbarLayer, Reads
 
 KINDS: dict[type[nn.Module], type[CrossbarLayer]] = {
     nn.Linear: CrossbarLinear,

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from simrun.errors import ConfigError, SimulationError
-from simrun_torch_crossbar.layers import CrossbarLayer, TileCurrents
+from simrun_torch_crossbar.linear_map import CrossbarLayer, TileCurrents
 from simrun_torch_crossbar.settings import Probe
 
 TILES = ("tile_row", "crossbar", "group")

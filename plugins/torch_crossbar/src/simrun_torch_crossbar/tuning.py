@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from simrun_torch_crossbar import converters, devices
-from simrun_torch_crossbar.layers import CrossbarLayer
+from simrun_torch_crossbar.linear_map import CrossbarLayer
 from simrun_torch_crossbar.patching import crossbars
 
 RANDOM_INPUTS = 1024
