@@ -42,14 +42,13 @@ def driven(neuron_type):
 
 
 def chaotic():
-    """Strong random recurrence: a difference in the last bit grows until all spikes differ."""
+    """Random recurrence in which a difference of 1e-7 has moved all spikes after 0.3 s."""
     n = 300
     rng = np.random.RandomState(1)
-    weights = rng.normal(0, 0.5, (n, n)) * (rng.uniform(size=(n, n)) < 0.1)
+    weights = rng.normal(0, 0.006, (n, n)) * (rng.uniform(size=(n, n)) < 0.1)
     with nengo.Network(seed=31) as net:
         cells = nengo.Ensemble(n, 1, gain=np.ones(n), bias=rng.uniform(0.9, 1.6, n))
         nengo.Connection(cells.neurons, cells.neurons, transform=weights, synapse=0.005)
-        nengo.Probe(cells.neurons, synapse=0.05)
     return net
 
 
@@ -85,7 +84,7 @@ def compare(name):
 
 def deviation(samples, truth, spikes):
     """First step with another spike (None: none), rate, others."""
-    first, counts, rms = None, np.zeros(2), 0.0
+    first, counts, rms = None, np.zeros(2), 0.0 if not all(spikes) else None
     for array, exact, are_spikes in zip(samples, truth, spikes, strict=True):
         if are_spikes:
             there = np.abs(array) > 0, np.abs(exact) > 0
@@ -108,7 +107,7 @@ def row(name, found):
         return [
             "–" if not spiking else f"> {STEPS}" if first is None else str(first),
             "–" if not spiking else f"{rate:.1e}" if rate else "0",
-            f"{rms:.1e}",
+            "–" if rms is None else f"{rms:.1e}",
         ]
 
     return f"| {name} | " + " | ".join([*cells("xla"), *cells("nengo-dl"), *cells("xla64")]) + " |"
