@@ -14,6 +14,7 @@ from simrun.errors import (
     OutputExistsError,
     SimulationError,
 )
+from simrun.records import Fallback, Retry
 
 
 def whole(project, tmp_path, name="whole", **changes):
@@ -111,8 +112,6 @@ def test_out_of_memory_for_good_explains_and_keeps_what_was_committed(project, t
 
 
 def test_a_recovery_policy_of_ones_own(project, tmp_path):
-    from simrun.records import Retry
-
     class Careful:
         @simrun.hookimpl
         def simrun_recover_oom(self, event):
@@ -120,6 +119,28 @@ def test_a_recovery_policy_of_ones_own(project, tmp_path):
 
     simrun.run(project(chunk=64, toy={"memory_limit": 5}), plugins=[Careful()])
     assert "trying again with 3" in (tmp_path / "out" / "run.log").read_text()
+    same(samples(tmp_path / "out"), whole(project, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("decision", "words"),
+    [
+        (lambda event: Retry(event.chunk.steps), "60 attempts failed, with 64 steps at last"),
+        (lambda event: Retry(0), "asked for a chunk of 0 steps"),
+        (lambda event: Fallback(), "a fallback device, and there is none"),
+        (lambda event: 7, "returned 7, not Retry, Fallback or Abort"),
+    ],
+)
+def test_a_recovery_policy_that_leads_nowhere_ends(project, tmp_path, decision, words):
+    class Policy:
+        @simrun.hookimpl
+        def simrun_recover_oom(self, event):
+            return decision(event)
+
+    with pytest.raises(OutOfMemoryError, match=words):
+        simrun.run(project(chunk=64, toy={"memory_limit": 5}), plugins=[Policy()])
+    # what was begun goes on with a better policy
+    simrun.run(project(chunk=64, toy={"memory_limit": 5}))
     same(samples(tmp_path / "out"), whole(project, tmp_path))
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from simrun import memory, models, planning
+from simrun import memory, models, planning, recovery
 from simrun.adapter import Simulation
 from simrun.errors import OutOfMemoryError, SimrunError, SimulationError
 from simrun.interrupts import StopRequest
@@ -15,7 +15,6 @@ from simrun.records import (
     Abort,
     Chunk,
     ChunkCommitted,
-    Decision,
     Fallback,
     MemoryFailure,
     OOMEvent,
@@ -172,7 +171,7 @@ class Engine:
             self.plan.alignment,
             self._simulation.can_fall_back(),
         )
-        decision: Decision = self._hook.simrun_recover_oom(event=event)
+        decision = recovery.checked(self._hook.simrun_recover_oom(event=event), event)
         where = f"out of {failure.where} memory in a chunk of {chunk.steps} steps"
         match decision:
             case Retry(chunk=steps):
@@ -186,8 +185,6 @@ class Engine:
                 raise OutOfMemoryError(
                     *planning.explain_out_of_memory(self.plan, failure, chunk, why)
                 )
-            case _:
-                raise SimulationError(f"simrun_recover_oom returned {decision!r}, not a decision")
 
     def _check_prediction(self, chunk: Chunk) -> None:
         """Compare the first chunk's peak with what was predicted for it, and correct the plan."""

@@ -131,6 +131,8 @@ def simrun_recover_oom(event: OOMEvent) -> Decision:  # type: ignore[empty-body]
 
     Called by the engine after the failed chunk has been undone and its memory given back. By
     default `simrun.recovery.decide`: halve down to a floor, then the fallback device, then stop.
+    A decision that can't be carried out, and a `Retry` after 60 failures of one step, stops the
+    run too, resumable.
 
     Raises
     ------

@@ -25,3 +25,22 @@ def decide(event: OOMEvent) -> Decision:
     if event.can_fall_back:
         return Fallback()
     return Abort(f"even a chunk of {steps} step{'s' if steps > 1 else ''} doesn't fit")
+
+
+def checked(decision: object, event: OOMEvent) -> Decision:
+    """A decision, whoever made it, that can be carried out and comes to an end.
+
+    A chunk is made a multiple of the alignment. What can't be done, and a retry after 60 failures
+    of the same step, becomes an `Abort` that says so.
+    """
+    if isinstance(decision, Retry):
+        if decision.chunk < 1:
+            return Abort(f"simrun_recover_oom asked for a chunk of {decision.chunk} steps")
+        if event.attempt >= 2 * MAX_ATTEMPTS:
+            return Abort(f"{event.attempt} attempts failed, with {event.chunk.steps} steps at last")
+        return Retry(align(decision.chunk, event.alignment))
+    if isinstance(decision, Fallback) and not event.can_fall_back:
+        return Abort("simrun_recover_oom asked for a fallback device, and there is none")
+    if isinstance(decision, Fallback | Abort):
+        return decision
+    return Abort(f"simrun_recover_oom returned {decision!r}, not Retry, Fallback or Abort")
