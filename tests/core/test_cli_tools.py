@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import subprocess
+import time
 
 import pytest
 from command_line import invoke, python, start
@@ -85,11 +86,13 @@ def test_the_doctors_table(installed, monkeypatch):
 
 def test_a_log_gets_few_plain_lines(project):
     config = project(steps=2000, chunk=1, toy={"seconds_per_step": 0.0015})
+    began = time.monotonic()
     lines = invoke(config).stderr.splitlines()
+    seconds = time.monotonic() - began  # on a busy machine many more than 3
     assert lines[0].startswith("steps 1 to 2,000 in chunks of 1; memory up to ")
     steps = [line for line in lines if line.startswith("step ")]
     # the first commit, the end, and one each two seconds
-    assert 2 <= len(steps) <= 6
+    assert 2 <= len(steps) <= 3 + seconds / 2
     assert re.fullmatch(
         r"step 2,000 of 2,000 \(100%\), [\d,]+ steps/s, memory .*iB of .* GiB, 46.9 KiB written",
         steps[-1],
