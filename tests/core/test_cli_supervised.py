@@ -64,6 +64,23 @@ def test_a_signal_stops_after_the_chunk_and_the_same_command_goes_on(
     assert np.array_equal(np.load(tmp_path / "out" / "data" / "x.npy"), whole(project, tmp_path))
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl")
+def test_the_engine_stops_when_the_supervisor_is_killed(project, tmp_path, simrun_command):
+    config = project(steps=400, chunk=10, toy=SLOW)
+    process = simrun_command(config)
+    wait_for_commit(tmp_path / "out")
+    (child,) = psutil.Process(process.pid).children()
+    process.kill()
+    process.wait()
+    psutil.wait_procs([child], timeout=60)
+    with simrun.open_run(tmp_path / "out") as run:
+        assert run.status == "stopped"
+    process = simrun_command(config)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert np.array_equal(np.load(tmp_path / "out" / "data" / "x.npy"), whole(project, tmp_path))
+
+
 def test_options_reach_the_child(project, tmp_path, simrun_command):
     config = project(steps=400)
     process = simrun_command(

@@ -153,7 +153,7 @@ def test_a_failing_observer_never_harms_the_run(project, tmp_path):
     ended = simrun.run(project(), observers=[Broken()])
     assert ended.status == "done"
     assert ended.problems == (
-        "plugin Broken failed in simrun_chunk_committed: the notifier is down",
+        "plugin Broken failed in simrun_chunk_committed: RuntimeError: the notifier is down",
     )
 
 

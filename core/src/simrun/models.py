@@ -158,7 +158,9 @@ def blame(what: str, error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if ours not in Path(frame.filename).parents and "importlib" not in frame.filename
+        if ours not in Path(frame.filename).parents
+        and "importlib" not in frame.filename
+        and not frame.filename.endswith(".pyx")  # a library's compiled part
     ]
     # the user's own code says more than the library that it called
     own = [frame for frame in frames if "site-packages" not in frame.filename] or frames

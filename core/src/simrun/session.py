@@ -78,7 +78,8 @@ def execute(
 
     def tell(hook: str, record: Any) -> None:
         for name, error in notify(manager, hook, record):
-            problems.setdefault(name, f"plugin {name} failed in {hook}: {error}")
+            what = f"{type(error).__name__}: {error}"
+            problems.setdefault(name, f"plugin {name} failed in {hook}: {what}")
 
     def report(record: ChunkCommitted) -> None:
         tell("simrun_chunk_committed", record)

@@ -10,7 +10,9 @@ again, and isn't tried a third time.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
+import os
 import signal
 import subprocess
 import time
@@ -25,6 +27,7 @@ from simrun.journal import show_death
 RESTARTS = 3
 HEARTBEAT_SECONDS = 1800.0
 POLL_SECONDS = 0.2
+_PARENT, _PR_SET_PDEATHSIG = "SIMRUN_SUPERVISOR", 1  # sys/prctl.h
 #: What a fault in native code ends a process with.
 CRASHES = tuple(
     getattr(signal, name)
@@ -74,7 +77,8 @@ def supervise(
     for attempt in range(restarts + 1):
         kills = oom_kills()
         options = [] if limit is None else ["--chunk-limit", str(limit)]
-        with _forwarding(subprocess.Popen([*command, *options])) as child:
+        environment = os.environ | {_PARENT: str(os.getpid())}
+        with _forwarding(subprocess.Popen([*command, *options], env=environment)) as child:
             hung = _wait(child, directory / "run.lock", heartbeat_seconds)
         death = judge(child.returncode, oom_kills() > kills, hung)
         if death is None:
@@ -92,6 +96,20 @@ def supervise(
         if not going_on:
             break
     return EXIT_RESUMABLE
+
+
+def stop_with_the_supervisor() -> None:
+    """In the child: stop, as by SIGTERM, when the supervisor is killed (Linux).
+
+    Otherwise it would go on unseen, and the same command would be refused until it ends.
+    """
+    parent = os.environ.pop(_PARENT, None)
+    if parent is None:
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+        if os.getppid() != int(parent):  # it was killed before that
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def is_the_same(one: tuple[Death, int, int | None], two: tuple[Death, int, int | None]) -> bool:

@@ -83,10 +83,11 @@ def run_command(
         return _plan(config, False, options)
     if not in_process:
         return _supervised(config, max_hours, options)
-    from simrun import api
+    from simrun import api, supervisor
     from simrun.cli import tables
     from simrun.cli.progress import progress
 
+    supervisor.stop_with_the_supervisor()
     if deadline is not None:
         max_hours = max(deadline - time.time(), 0) / 3600
     with progress() as observer:

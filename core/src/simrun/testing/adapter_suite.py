@@ -246,6 +246,15 @@ class AdapterSuite(AdapterDriver):
         assert oom.left == 0
         assert_same(found, expected, "recovered from out-of-memory")
 
+    def test_without_a_seed_nothing_is_left_to_chance(self) -> None:
+        """A run is gone on with by a process that opens the same model once more."""
+        found = []
+        for _ in range(2):
+            with self.opened({"seed": None}) as simulation:
+                end = 8 * simulation.alignment
+                found.append(self.execute(simulation, [end]))
+        assert_same(found[1], found[0], "without a seed, opened once more")
+
     def test_a_state_goes_on_in_another_process(
         self, tmp_path: Path, simrun_children: Children
     ) -> None:
