@@ -8,10 +8,11 @@ from typing import Literal
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from simrun import document
 from simrun.adapter import AdapterEntry, ProbeRequest
 from simrun.config import config_model, load_document, located, plugin_names, validate
 from simrun.errors import ConfigError, PluginError
@@ -288,9 +289,11 @@ def test_anchors_and_merge_keys(tmp_path):
         max_leaves=10,
     )
 )
-def test_what_pyyaml_writes_is_read_back(tmp_path_factory, value):
+@example("0E0")  # for PyYAML's own writer this isn't a number
+@example({"1e3": ["010", "2020-01-01", "0o7", "<<", "=", 1e-5, 1e30, -0.0]})
+def test_what_is_written_is_read_back(tmp_path_factory, value):
     path = tmp_path_factory.getbasetemp() / "any.yaml"
-    path.write_text(yaml.safe_dump({"value": value}), encoding="utf-8")
+    path.write_text(document.dump({"value": value}), encoding="utf-8")
     assert load_document(path).data == {"value": value}
 
 

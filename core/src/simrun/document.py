@@ -263,6 +263,10 @@ class _Loader(yaml.SafeLoader):
     """The safe loader with YAML 1.2's numbers (``1e-3`` is one) and without dates."""
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes what PyYAML's readers or ours would take for another thing than a string."""
+
+
 _Loader.yaml_implicit_resolvers = {}
 for _kind, _pattern in {
     "null": r"~|null|Null|NULL|",
@@ -272,7 +276,13 @@ for _kind, _pattern in {
     "merge": r"<<",
 }.items():
     _flags = re.IGNORECASE if _kind in ("bool", "float") else 0
-    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"(?:{_pattern})$", _flags), None)
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(_TAG + _kind, re.compile(rf"(?:{_pattern})$", _flags), None)
+
+
+def dump(data: Mapping[str, Any]) -> str:
+    """YAML that `load_document` reads back as the same data."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False)
 
 
 def _integer(text: str) -> int:

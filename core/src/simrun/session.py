@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from simrun import provenance
+from simrun import document, provenance
 from simrun.adapter import Simulation, resolve
 from simrun.engine import Engine
 from simrun.errors import ResumableError, SimulationError, SinkError
@@ -161,9 +161,7 @@ def _facts(setup: Setup, simulation: Simulation) -> dict[str, Any]:
 
 def _write_facts(setup: Setup, facts: Mapping[str, Any]) -> None:
     """The config as it was understood, and the provenance: an entry for each process."""
-    import yaml
-
-    resolved = yaml.safe_dump(setup.config.resolved(), sort_keys=False, allow_unicode=True)
+    resolved = document.dump(setup.config.resolved())
     (setup.output / "config.resolved.yaml").write_text(resolved, encoding="utf-8")
     path = setup.output / "provenance.json"
     try:
