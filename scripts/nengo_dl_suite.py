@@ -155,6 +155,7 @@ def _make(simulator, xla, n_steps):
     from simrun_nengo.networks import NamedProbe
     from simrun_nengo_dl import operators
     from simrun_nengo_dl.inputs import InputNode
+    from simrun_nengo_dl.loop import Loop
     from simrun_nengo_dl.probes import make_recordings
     from simrun_nengo_dl.program import Program
 
@@ -174,7 +175,7 @@ def _make(simulator, xla, n_steps):
     ]
     recordings = make_recordings(graph, named, True)
     nodes = [InputNode(node, graph.io_names[node]) for node in graph.invariant_inputs]
-    program = Program(graph, recordings, nodes, (), ahead, xla=xla)
+    program = Program(Loop(graph, recordings, nodes, (), ahead, xla=xla))
     if not why:
         try:
             program.prepare(n_steps, program.initial_state())

@@ -74,7 +74,7 @@ def gpu_free(device_name: str) -> int | None:
     kind, _, number = device_name.partition(":")
     if kind != "GPU":
         return None
-    import pynvml  # type: ignore[import-untyped]
+    import pynvml
 
     try:
         pynvml.nvmlInit()

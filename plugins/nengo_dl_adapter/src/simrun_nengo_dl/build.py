@@ -18,12 +18,12 @@ from simrun_nengo_dl.settings import Settings
 
 nengo_dl = load_nengo_dl()
 
-import tensorflow as tf  # noqa: E402 - after load_nengo_dl
-from nengo.builder.operator import SimPyFunc  # noqa: E402
-from nengo_dl.simulator import Simulator, with_self  # noqa: E402
-from nengo_dl.utils import align_func  # noqa: E402
+import tensorflow as tf
+from nengo.builder.operator import SimPyFunc
+from nengo_dl.simulator import Simulator, with_self
+from nengo_dl.utils import align_func
 
-from simrun_nengo_dl.operators.ahead import AheadProcess  # noqa: E402
+from simrun_nengo_dl.operators.ahead import AheadProcess
 
 
 class _Built(Simulator):

@@ -66,7 +66,8 @@ def estimate(
         spare = 0 if item.every_step else row * (item.rows(steps) - _rows(item, steps))
         name, per_step = f"probe {item.spec.name}", row / item.spec.period
         # on a CPU the writer holds the buffer itself, with all its rows
-        items.append(MemoryItem(name, "device", math.ceil(spare) * (2 - on_gpu), per_step))
+        buffers = 1 if on_gpu else 2
+        items.append(MemoryItem(name, "device", math.ceil(spare) * buffers, per_step))
         if on_gpu:
             items.append(MemoryItem(f"{name} (host copy)", "host", 0, per_step))
     for node in inputs:

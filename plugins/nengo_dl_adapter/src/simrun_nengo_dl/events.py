@@ -12,7 +12,7 @@ from simrun_nengo_dl.probes import Recording
 
 load_nengo_dl()
 
-import tensorflow as tf  # noqa: E402 - after load_nengo_dl
+import tensorflow as tf
 
 # what is looked through at a time, in elements: it bounds the memory that looking takes
 SLAB = 1 << 18

@@ -17,15 +17,28 @@ from simrun_nengo_dl.probes import Recording, columns
 
 load_nengo_dl()
 
-import tensorflow as tf  # noqa: E402 - after load_nengo_dl
+import tensorflow as tf
 
-from nengo_dl import builder, config, utils  # noqa: E402
+from nengo_dl import builder, config, utils
 
 Tensors = tuple[Any, ...]
 
 
 class Loop:
-    """The loop over steps, to be traced. Parameters are those of `program.Program`.
+    """The loop over steps, to be traced.
+
+    Parameters
+    ----------
+    tensor_graph : nengo_dl.tensor_graph.TensorGraph
+        Built: its variables exist.
+    recordings : sequence of Recording
+    inputs : sequence of InputNode
+        Nodes whose values change from step to step.
+    constants : sequence of (nengo.Node, numpy.ndarray)
+        Nodes whose values don't.
+    ahead : sequence of operators.AheadProcess
+        Processes inside the network that are computed on the host, as inputs are.
+    xla : bool
 
     Attributes
     ----------
@@ -47,12 +60,12 @@ class Loop:
         *,
         xla: bool,
     ) -> None:
-        self._tg = tensor_graph
-        self._recordings = recordings
+        self.tensor_graph = tensor_graph
+        self.recordings = recordings
+        self.ahead = ahead
+        self.xla = xla
         self._constants = constants
-        self._ahead = ahead
         self._fed = [item.node for item in inputs if item.node.size_out]
-        self._xla = xla
         self.state_keys = list(tensor_graph.saved_state)
         self.learned_keys = [k for k in tensor_graph.base_params if _is_learned(tensor_graph, k)]
         self.accumulators = [r for r in recordings if r.accumulates]
@@ -60,7 +73,7 @@ class Loop:
 
     def initial_state(self) -> Tensors:
         """The network's state before the first step, as tensors on the current device."""
-        tg = self._tg
+        tg = self.tensor_graph
         values = [tg.saved_state[k] for k in self.state_keys]
         values += [tg.base_params[k] for k in self.learned_keys]
         state = [tf.identity(v.read_value()) for v in values]
@@ -69,16 +82,16 @@ class Loop:
 
     def input_sizes(self) -> list[int]:
         """Values per step of each input: nodes, then processes that are computed ahead."""
-        return [node.size_out for node in self._fed] + [p.size for p in self._ahead]
+        return [node.size_out for node in self._fed] + [p.size for p in self.ahead]
 
     def chunk(self, capacity: int) -> Callable[..., Any]:
         """The function of (steps, state, inputs, marks, rows) that gives state and buffers."""
-        recordings, tg = self._recordings, self._tg
+        recordings, tg = self.recordings, self.tensor_graph
 
         def chunk(steps: Any, state: Tensors, inputs: Tensors, marks: Any, rows: Any) -> Any:
             buffers = []
             for i, item in enumerate(recordings):
-                if self._xla:
+                if self.xla:
                     buffers.append(tf.zeros((item.rows(capacity), *item.shape), tg.dtype))
                 else:
                     shape = tf.concat([rows[i : i + 1], np.array(item.shape, np.int32)], 0)
@@ -96,7 +109,7 @@ class Loop:
         self, stop: Any, unroll: int, values: tuple[Any, ...], inputs: Tensors, marks: Any
     ) -> Any:
         """``while i < stop``, with ``unroll`` steps in each turn."""
-        tg = self._tg
+        tg = self.tensor_graph
         # all that the operators cached while an earlier loop was traced belongs to that loop
         self._build_operators()
         params = {
@@ -114,7 +127,7 @@ class Loop:
 
     def _build_operators(self) -> None:
         """What nengo-dl's ``TensorGraph.call`` does before its loop."""
-        tg = self._tg
+        tg = self.tensor_graph
         signals = tg.signals
         tf.random.set_seed(tg.seed)
         signals.reset()
@@ -142,7 +155,7 @@ class Loop:
         inputs: Tensors,
         marks: Any,
     ) -> Any:
-        tg = self._tg
+        tg = self.tensor_graph
         signals = tg.signals
         n_state, n_learned = len(self.state_keys), len(self.learned_keys)
         accumulated = state[n_state + n_learned :]
@@ -154,7 +167,7 @@ class Loop:
         # side effects and probes of the last step come before this one, as in nengo-dl
         with tf.control_dependencies([i]):
             effects = tg.op_builder.build_step(signals)
-            values = [signals.gather(r.signal) for r in self._recordings]
+            values = [signals.gather(r.signal) for r in self.recordings]
         row = marks[i] if self.columns else None
         accumulated, samples = self._reduce(row, accumulated, values)
         buffers = self._write(i, row, buffers, samples)
@@ -164,12 +177,12 @@ class Loop:
         return i, (*state, *accumulated), buffers
 
     def _write_inputs(self, i: Any, inputs: Tensors) -> None:
-        tg = self._tg
+        tg = self.tensor_graph
         values = {node: array[i] for node, array in zip(self._fed, inputs, strict=False)}
         tg.signals.simrun_step = i
         tg.signals.simrun_ahead = {
             process.key: array
-            for process, array in zip(self._ahead, inputs[len(self._fed) :], strict=True)
+            for process, array in zip(self.ahead, inputs[len(self._fed) :], strict=True)
         }
         for node, value in self._constants:
             shape = (tg.minibatch_size, node.size_out)
@@ -183,10 +196,10 @@ class Loop:
         self, row: Any, accumulated: Tensors, values: list[Any]
     ) -> tuple[Tensors, list[Any]]:
         """Add this step's values to their windows; what a step that ends one records."""
-        thinned = sum(not r.every_step for r in self._recordings)
+        thinned = sum(not r.every_step for r in self.recordings)
         kept, samples = [], []
         mean = thinned + len(self.accumulators)
-        for item, value in zip(self._recordings, values, strict=True):
+        for item, value in zip(self.recordings, values, strict=True):
             if not item.accumulates:
                 samples.append(value)
                 continue
@@ -203,9 +216,9 @@ class Loop:
         return tuple(kept), samples
 
     def _write(self, i: Any, row: Any, buffers: Tensors, samples: list[Any]) -> Tensors:
-        write = _write_xla if self._xla else _write_graph
+        write = _write_xla if self.xla else _write_graph
         written, thinned = [], 0
-        for item, buffer, sample in zip(self._recordings, buffers, samples, strict=True):
+        for item, buffer, sample in zip(self.recordings, buffers, samples, strict=True):
             at = i
             if not item.every_step:
                 at = row[thinned]

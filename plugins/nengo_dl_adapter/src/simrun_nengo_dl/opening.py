@@ -15,19 +15,20 @@ from simrun_nengo_dl.compat import load_nengo_dl
 
 load_nengo_dl()
 
-import tensorflow as tf  # noqa: E402 - after load_nengo_dl
-from nengo_dl.builder import Builder  # noqa: E402
+import tensorflow as tf
+from nengo_dl.builder import Builder
 
-from simrun_nengo import networks  # noqa: E402
-from simrun_nengo.host_state import HostState  # noqa: E402
-from simrun_nengo.inputs import check_names, open_data  # noqa: E402
-from simrun_nengo_dl import build, inputs, operators, probes  # noqa: E402
-from simrun_nengo_dl.failures import Faults, out_of_memory  # noqa: E402
-from simrun_nengo_dl.program import Program  # noqa: E402
-from simrun_nengo_dl.settings import Settings  # noqa: E402
-from simrun_nengo_dl.sharing import Sharing  # noqa: E402
-from simrun_nengo_dl.simulation import NengoDLSimulation  # noqa: E402
-from simrun_nengo_dl.warmup import warm_up  # noqa: E402
+from simrun_nengo import networks
+from simrun_nengo.host_state import HostState
+from simrun_nengo.inputs import check_names, open_data
+from simrun_nengo_dl import build, inputs, operators, probes
+from simrun_nengo_dl.failures import Faults, out_of_memory
+from simrun_nengo_dl.loop import Loop
+from simrun_nengo_dl.program import Program
+from simrun_nengo_dl.settings import Settings
+from simrun_nengo_dl.sharing import Sharing
+from simrun_nengo_dl.simulation import NengoDLSimulation
+from simrun_nengo_dl.warmup import warm_up
 
 
 def open_simulation(request: OpenRequest) -> NengoDLSimulation:
@@ -122,7 +123,7 @@ def _program(
         ahead = operators.install(graph, xla=True)
         why = operators.why_not_xla(graph)
         if not why:
-            program = Program(graph, recordings, fed, constants, ahead, xla=True)
+            program = Program(Loop(graph, recordings, fed, constants, ahead, xla=True))
             try:
                 workspace = warm_up(graph, program)
             except (tf.errors.OpError, ValueError, TypeError) as error:
@@ -138,7 +139,7 @@ def _program(
             )
         graph.op_builder = Builder(graph.plan)
     ahead = operators.install(graph, xla=False)
-    program = Program(graph, recordings, fed, constants, ahead, xla=False)
+    program = Program(Loop(graph, recordings, fed, constants, ahead, xla=False))
     try:
         workspace = warm_up(graph, program)
     except (tf.errors.OpError, ValueError, TypeError) as error:

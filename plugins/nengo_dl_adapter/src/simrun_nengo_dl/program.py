@@ -26,15 +26,13 @@ from typing import Any
 import numpy as np
 
 from simrun_nengo_dl.compat import load_nengo_dl
-from simrun_nengo_dl.inputs import InputNode
-from simrun_nengo_dl.probes import Recording
 
 load_nengo_dl()
 
-import tensorflow as tf  # noqa: E402 - after load_nengo_dl
+import tensorflow as tf
 
-from simrun_nengo_dl.calling import flat_call  # noqa: E402
-from simrun_nengo_dl.loop import Loop, Tensors  # noqa: E402
+from simrun_nengo_dl.calling import flat_call
+from simrun_nengo_dl.loop import Loop, Tensors
 
 # as the core's planner chooses them: another choice compiles once more
 _USUAL_STEPS, _USUAL_BYTES = 1000, 32 << 20
@@ -58,38 +56,18 @@ class Program:
 
     Parameters
     ----------
-    tensor_graph : nengo_dl.tensor_graph.TensorGraph
-        Built: its variables exist.
-    recordings : sequence of Recording
-    inputs : sequence of InputNode
-        Nodes whose values change from step to step.
-    constants : sequence of (nengo.Node, numpy.ndarray)
-        Nodes whose values don't.
-    ahead : sequence of operators.AheadProcess
-        Processes inside the network that are computed on the host, as inputs are.
-    xla : bool
+    loop : Loop
     """
 
-    def __init__(
-        self,
-        tensor_graph: Any,
-        recordings: Sequence[Recording],
-        inputs: Sequence[InputNode],
-        constants: Sequence[tuple[Any, np.ndarray[Any, Any]]],
-        ahead: Sequence[Any] = (),
-        *,
-        xla: bool,
-    ) -> None:
-        self._tg = tensor_graph
-        self._recordings = recordings
-        self._loop = Loop(tensor_graph, recordings, inputs, constants, ahead, xla=xla)
-        self.ahead = ahead
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._tg, self._recordings = loop.tensor_graph, loop.recordings
+        self.ahead, self.xla = loop.ahead, loop.xla
         self._functions: dict[int, Any] = {}
         self._calls: dict[int, Callable[[Sequence[Any]], list[Any]]] = {}
         self._steps: tuple[int, Any] | None = None
         self._seen: tuple[set[str], int] | None = None
         self._sizes: tuple[tuple[int, ...], Any] | None = None
-        self.xla = xla
 
     # -- state ---------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from simrun_nengo_dl.sharing import Sharing
 
 load_nengo_dl()
 
-import tensorflow as tf  # noqa: E402 - after load_nengo_dl
+import tensorflow as tf
 
 
 class NengoDLSimulation(Simulation):

@@ -8,6 +8,7 @@ beside it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -65,7 +66,7 @@ class TileCurrents:
     saturated: torch.Tensor | None
 
 
-class CrossbarLayer(nn.Module):
+class CrossbarLayer(nn.Module, ABC):
     """A linear map on crossbars. Its parts say how inputs become rows of a matrix product.
 
     Parameters
@@ -188,7 +189,8 @@ class CrossbarLayer(nn.Module):
             return self._shaped(self._through_tiles(self._batched(x)), x)
         if self.watch is not None:
             # on the side: outputs are the same, bit for bit, whether currents are watched or not
-            for row, current, _ in self.currents(self._batched(x)):
+            volts, _ = self.volts(self._batched(x))
+            for row, current in self.currents(volts):
                 self.watch(TileCurrents(row, current, None))
         return self._product(self._drive(x), self._effective)
 
@@ -222,26 +224,39 @@ class CrossbarLayer(nn.Module):
         samples = self._batched(x)
         return converters.linear(samples, bits, self.full_scale(samples)).reshape(x.shape)
 
-    def currents(self, x: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-        """The currents of each row of tiles, with read noise, as they reach the ADC.
+    def volts(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the DAC puts on the word lines.
 
         Parameters
         ----------
         x : Tensor
             Inputs with an axis of samples.
 
-        Yields
-        ------
-        row : int
-        current : Tensor, shape (crossbars, groups, samples, positions, grid.width)
-            In amperes.
+        Returns
+        -------
+        volts : Tensor, shape (groups, samples, positions, m)
         unit : Tensor, 0-d or one for each sample
             Input that one volt stands for.
         """
         bits, full = self.config.dac.bits, self.full_scale(x)
         x = x if bits is None else converters.linear(x, bits, full)
         unit = torch.where(full > 0, full, torch.ones_like(full)) / self.config.dac.v_max
-        volts = self._rows(x / unit)
+        return self._rows(x / unit), unit
+
+    def currents(self, volts: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+        """The currents of each row of tiles, with read noise, as they reach the ADC.
+
+        Parameters
+        ----------
+        volts : Tensor
+            As `volts` gives them.
+
+        Yields
+        ------
+        row : int
+        current : Tensor, shape (crossbars, groups, samples, positions, grid.width)
+            In amperes.
+        """
         groups, samples, positions, _ = volts.shape
         call = self.reads.call(self.name)
         for row, rows in enumerate(self.grid.rows):
@@ -251,12 +266,13 @@ class CrossbarLayer(nn.Module):
             current = current.unflatten(2, (samples, positions))
             if self.config.read_noise:
                 current = current.add_(self._noise(V, W, (row, call), current))
-            yield row, current, unit
+            yield row, current
 
     def _through_tiles(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs (samples, positions, out) by way of each tile's converted currents."""
         total = None
-        for row, current, unit in self.currents(x):  # noqa: B007 - the same for all
+        volts, unit = self.volts(x)
+        for row, current in self.currents(volts):
             converted = self._convert(current, row)
             total = converted if total is None else total.add_(converted)
         y = self.grid.combine(total).mul_(self.weight_per_siemens)
@@ -315,34 +331,34 @@ class CrossbarLayer(nn.Module):
 
     # -- what the kind of layer decides ----------------------------------------------------
 
+    @abstractmethod
     def _product(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """The plain layer without bias."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _batched(self, x: torch.Tensor) -> torch.Tensor:
         """The same with an axis of samples first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _rows(self, x: torch.Tensor) -> torch.Tensor:
         """Batched inputs as (groups, samples, positions, m): a row for each matrix product."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _shaped(self, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """(samples, positions, out) as the plain layer would shape it for inputs x."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _per_output(self, values: torch.Tensor) -> torch.Tensor:
         """Values (out,) so that they broadcast with outputs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def by_column(self, y: torch.Tensor) -> torch.Tensor:
         """Outputs as (rows, out)."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def sample_shape(self) -> tuple[int, ...]:
         """Shape of the smallest input: one row of the matrix product for each group."""
-        raise NotImplementedError
 
     def extra_repr(self) -> str:
         """Shown by print."""

@@ -60,7 +60,8 @@ def calibrate(model: nn.Module, inputs: torch.Tensor, batch: int = 64) -> None:
             shape = (*layer.adc_range.shape, converters.BINS)
             counts[layer] = torch.zeros(shape, dtype=torch.int64, device=x.device)
         layer.solve()
-        for row, current, _ in layer.currents(layer._batched(x)):
+        volts, _ = layer.volts(layer._batched(x))
+        for row, current in layer.currents(volts):
             for k, columns in enumerate(layer.grid.columns):
                 size = current[..., columns].abs().flatten(2)
                 counts[layer][row, :, :, k] += converters.histogram(size)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Any
 
 from nengo.builder.neurons import SimNeurons
-from nengo.builder.operator import Reset
 from nengo.builder.processes import SimProcess
 from nengo.builder.transforms import SparseDotInc
 from nengo_dl.op_builders import SparseDotSet
@@ -23,7 +22,6 @@ from nengo_dl.signals import SignalDict
 from . import neurons, spiking
 from .ahead import AheadProcess
 from .reasons import python_neurons, why_not_xla
-from .resets import Resets
 from .slices import SlicedSignals
 from .sparse import PaddedRows
 from .synapses import input_process
@@ -70,8 +68,6 @@ def _compilable(ops: Any, graph: Any, index: int) -> Any:
     op = ops[0]
     if isinstance(op, SimNeurons):
         return neurons.builder(ops)
-    if isinstance(op, Reset):
-        return Resets(ops)
     if isinstance(op, SparseDotInc | SparseDotSet):
         return PaddedRows(ops, graph)
     if isinstance(op, SimProcess):
