@@ -3,6 +3,9 @@
 ``CAUGHT`` says by which test of the kit each is to be caught.
 """
 
+import os
+from dataclasses import replace
+
 import numpy as np
 import toy_plugin
 from test_toy_conforms import TestToy as Good
@@ -207,6 +210,14 @@ class OutOfMemoryNotRecognised(Toy):
 class ReleaseForgetsTheState(Toy):
     def release(self):
         self._state = self._state * np.uint64(3)
+
+
+@mutation("test_without_a_seed_nothing_is_left_to_chance")
+class SeedByChance(Toy):
+    def __init__(self, request):
+        if request.seed is None:
+            request = replace(request, seed=int.from_bytes(os.urandom(4)))
+        super().__init__(request)
 
 
 @mutation("test_a_state_goes_on_in_another_process")

@@ -14,8 +14,7 @@ from simrun_nengo_dl.program import Program
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-# in its first turn a loop doesn't touch all memory that it has; the order of kernels varies
-_STEPS = 20
+_STEPS = 3  # in its first turn a loop doesn't touch all memory that it has
 
 
 def warm_up(graph: Any, program: Program) -> int | None:
