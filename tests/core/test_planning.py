@@ -25,7 +25,7 @@ from simrun.records import (
     ProbeSpec,
     Retry,
 )
-from simrun.recovery import decide
+from simrun.recovery import checked, decide
 from simrun.sink import SinkEntry
 
 MIB = 1 << 20
@@ -148,3 +148,9 @@ def test_recovery(steps, alignment, fallback, decision):
     failure = MemoryFailure("device", "no")
     event = OOMEvent(failure, Chunk(10, 10 + steps, 1000, steps), 1, alignment, fallback)
     assert decide(event) == decision
+
+
+def test_a_policys_retry_is_aligned():
+    event = OOMEvent(MemoryFailure("device", "no"), Chunk(0, 64, 640, 64), 1, 8, False)
+    assert checked(Retry(13), event) == Retry(8)
+    assert checked(Retry(3), event) == Retry(8)
